@@ -150,7 +150,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         areas("rows", "database", "console"),
         areas("delivery", "delivery", "channels"),
         area("gate"),
-        planted("4", timeout=1800),
+        planted("2", timeout=1800),
         suite("fleets", *FLEETS, timeout=900, options=("--every=30",)),
         tool("mypy", *CODE[:-1], timeout=600, label="types"),
         suite("unit", "tests/unit", "tests/models", timeout=600),

@@ -15,7 +15,7 @@ from tests.integration.house import House
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # So many questions that were answered, each with its card.
-MANY = 5000
+MANY = 1000
 LONG_ANSWERED = """
 WITH a AS (
     INSERT INTO shared.pending_actions (id, origin_butler, tool_args, status, expires_at)
