@@ -36,6 +36,9 @@ class Runner:
         # By butler: set when its sessions are to end with it.
         self._endings: dict[str, asyncio.Event] = {}
         self._running: set[asyncio.Task[None]] = set()
+        # Of the places those that were free when this round of looks began: one that becomes free meanwhile is for
+        # whoever comes first in the next round, and not for whoever is looked at next.
+        self._free = most
         # By butler: the number of its latest session among all that began here.
         self._latest: dict[str, int] = {}
         self._numbers = count(1)
@@ -79,6 +82,7 @@ class Runner:
         self.wake()
         while not stopping.is_set():
             self._woken.clear()
+            self._free = self._most - len(self._running)
             named, self._named = sorted(self._named, key=lambda name: (self._latest.get(name, 0), name)), set()
             for name in named:
                 place = self._places.get(name)
@@ -112,7 +116,7 @@ class Runner:
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
             self._telling[context.name] = task = asyncio.create_task(tell_owner(context, ending))
             task.add_done_callback(lambda _: self._telling.pop(context.name))
-        while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
+        while (needs.waiting or needs.lapsed) and self._free > 0 and not ending.is_set():
             async with context.db.work() as connection:
                 claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
                 if claimed is not None:
@@ -122,6 +126,7 @@ class Runner:
             self._begin(place, claimed, ending)
 
     def _begin(self, place: Place, claimed: Claimed, ending: asyncio.Event) -> None:
+        self._free -= 1
         self._latest[claimed.butler] = next(self._numbers)
         task = asyncio.create_task(_contained(place, claimed, ending), name=claimed.butler)
         self._running.add(task)
