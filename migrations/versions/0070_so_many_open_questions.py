@@ -5,6 +5,12 @@ from migrations.raw import execute
 revision = "0070"
 down_revision = "0069"
 
+# What was written before stays as far as it is within the bound, the oldest first.
+PUT_RIGHT = """
+UPDATE shared.questions SET status = 'withdrawn', closed_at = clock_timestamp() WHERE id IN (
+    SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY origin_butler ORDER BY asked_at, id) AS place
+        FROM shared.questions WHERE status = 'open') open WHERE place > 100)
+"""
 # It counts without a lock: where several insert at once a few hundred more are kept, and nobody waits. What has expired
 # and is not closed yet counts too, or it could be written without end.
 BOUND = """
@@ -23,5 +29,6 @@ CREATE TRIGGER bounded BEFORE INSERT ON shared.questions FOR EACH ROW EXECUTE FU
 
 
 def upgrade() -> None:
-    """Leave out a question that is one too many."""
+    """Leave out a question that is one too many, and withdraw those that are."""
+    execute(PUT_RIGHT)
     execute(BOUND)

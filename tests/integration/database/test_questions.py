@@ -218,6 +218,25 @@ async def test_a_butler_has_so_many_open_questions_and_no_more_whoever_writes_th
     assert (count, asked_so) == (questions.MOST_OPEN, [False, True])
 
 
+BOUND: Final = import_module("migrations.versions.0070_so_many_open_questions")
+
+
+async def test_open_questions_of_before_that_are_too_many_are_withdrawn_the_newest_first(still_house: House) -> None:
+    async with still_house.sql.transaction():
+        await still_house.sql.execute("SET LOCAL session_replication_role = replica")
+        await still_house.sql.execute(MANY, timedelta(days=3000))
+    await still_house.sql.execute(BOUND.PUT_RIGHT)
+    told = "SELECT status, count(*), max(asked_at) FROM shared.questions WHERE title = 'One' GROUP BY status ORDER BY 1"
+    open_, withdrawn = await still_house.sql.fetch(told)
+    others = (
+        "SELECT count(*) FROM shared.questions WHERE origin_butler = 'health' AND status = 'open' AND title <> 'One'"
+    )
+    room = questions.MOST_OPEN - await still_house.sql.fetchval(others)
+    await still_house.sql.execute("DELETE FROM shared.questions WHERE title = 'One'")
+    assert (open_["count"], withdrawn["count"]) == (room, 1000 - room)
+    assert open_["max"] <= withdrawn["max"]
+
+
 AGED: Final = """
 UPDATE shared.questions SET asked_at = asked_at - interval '31 days', closed_at = closed_at - interval '31 days'
 WHERE id = ANY ($1::text[]::uuid[])
