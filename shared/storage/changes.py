@@ -49,25 +49,34 @@ class Change:
 
 
 # Only the owner's lines: a butler may write what it likes in its own name.
-LATEST: Final = f"""
-SELECT * FROM (
-    SELECT e.seq, {bounded("e.at")} AS at, e.event_type AS what, coalesce(e.reason, '') AS reason,
-        coalesce(e.rule_id::text, '') AS rule, e.detail, coalesce(c.name, e.detail ->> 'person', '') AS person,
-        coalesce(i.value, left(e.detail ->> 'address', 12), '') AS address, i.value IS NOT NULL AS known
-    FROM shared.approval_events e
-    LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
-    LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
-        = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
-    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[])
-        AND ($3::bigint[] IS NULL OR e.seq = ANY ($3::bigint[])) ORDER BY e.seq DESC LIMIT $2) AS latest
-ORDER BY seq
+ROWS: Final = f"""
+SELECT e.seq, {bounded("e.at")} AS at, e.event_type AS what, coalesce(e.reason, '') AS reason,
+    coalesce(e.rule_id::text, '') AS rule, e.detail, coalesce(c.name, e.detail ->> 'person', '') AS person,
+    coalesce(i.value, left(e.detail ->> 'address', 12), '') AS address, i.value IS NOT NULL AS known
+FROM shared.approval_events e
+LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
+LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
+    = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
+WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[])
 """
+LATEST: Final = f"SELECT * FROM ({ROWS} ORDER BY e.seq DESC LIMIT $2) AS latest ORDER BY seq"
 
 
-async def latest(connection: Connection, lines: Sequence[int] | None = None) -> list[Change]:
-    """Return the last 200 changes, or those of these lines, oldest first."""
-    rows = await connection.fetch(LATEST, list(SAID), MOST, lines)
-    return [Change(row["seq"], row["at"], row["what"], sentence(row)) for row in rows]
+async def latest(connection: Connection) -> list[Change]:
+    """Return the last 200 changes, oldest first."""
+    return [_change(row) for row in await connection.fetch(LATEST, list(SAID), MOST)]
+
+
+OF_LINES: Final = f"{ROWS} AND e.seq = ANY ($2::bigint[]) ORDER BY e.seq"
+
+
+async def of_lines(connection: Connection, lines: Sequence[int]) -> list[Change]:
+    """Return the changes among these lines, oldest first."""
+    return [_change(row) for row in await connection.fetch(OF_LINES, list(SAID), lines)]
+
+
+def _change(row: Record) -> Change:
+    return Change(row["seq"], row["at"], row["what"], sentence(row))
 
 
 def sentence(row: Record) -> str:

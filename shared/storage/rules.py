@@ -217,7 +217,7 @@ async def expire_overdue(connection: Connection, by: str) -> None:
             await record(connection, Event("rule_expired", by, rule_id=rule_id, reason="Expired."))
 
 
-LIST: Final = """
+ROWS: Final = """
 SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
     r.realm, r.tool_name, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
@@ -225,18 +225,21 @@ SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, 
     NOT r.active AS revoked
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
     LEFT JOIN shared.contacts w ON w.id = r.made_by
-WHERE $1::uuid IS NULL OR r.id = $1 ORDER BY r.created_at, r.id
 """
+LIST: Final = f"{ROWS} ORDER BY r.created_at, r.id"
 
 
 async def list_rules(connection: Connection) -> list[Record]:
     """Return every rule with its uses, oldest first; `active` is false for what is revoked or over."""
-    return list(await connection.fetch(LIST, None))
+    return list(await connection.fetch(LIST))
+
+
+ONE: Final = f"{ROWS} WHERE r.id = $1"
 
 
 async def one(connection: Connection, rule_id: str) -> Record | None:
     """Return the row of one rule, as in the list."""
-    return await connection.fetchrow(LIST, UUID(rule_id))
+    return await connection.fetchrow(ONE, UUID(rule_id))
 
 
 PAST: Final = """

@@ -39,7 +39,7 @@ class Log:
 async def page_of(connection: Connection, wanted: Wanted) -> Log:
     """Read one page of the wanted lines."""
     found = await latest_lines(connection, wanted, ON_A_PAGE + 1)
-    told = {one.seq: one.text for one in await changes.latest(connection, [int(line["seq"] or 0) for line in found])}
+    told = {one.seq: one.text for one in await changes.of_lines(connection, [int(line["seq"] or 0) for line in found])}
     entries = tuple(_entry(line, told.get(int(line["seq"] or 0), "")) for line in reversed(found[-ON_A_PAGE:]))
     older = {"by": wanted.actor, "about": wanted.about, "before": entries[-1].seq} if len(found) > ON_A_PAGE else {}
     link = f"/audit?{urlencode({name: value for name, value in older.items() if value})}" if older else ""

@@ -9,7 +9,7 @@ from butlers.console.queries import contacts as people
 from butlers.console.queries import history as history_shown
 from messenger.storage import cards
 from shared.config.timings import STANDARD
-from shared.storage import audit_seals, contacts, deliveries, history
+from shared.storage import audit_seals, contacts, deliveries, history, rules
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,6 +41,7 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
         pytest.param(approvals.EVENTS, ("events_by_notification", "events_by_action"), id="page of question"),
         pytest.param(deliveries.ONE, ("deliveries_pkey",), id="delivery"),
         pytest.param(people.PERSON, ("contacts_pkey", "entries_of_a_contact"), id="page of a contact"),
+        pytest.param(rules.ONE, ("approval_rules_pkey",), id="page of a rule"),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
     ],
 )
