@@ -23,7 +23,7 @@ from butlers.cli.terminal import (
     table,
 )
 from shared.auth import keystore
-from shared.db.pool import Connection, Record
+from shared.db.pool import Connection, Record, transaction
 from shared.display.fates import DELIVERY
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput
@@ -141,7 +141,7 @@ def _say_word(delivery_id: str, word: Word, fits: tuple[str, ...], home_folder: 
 
     async def speak() -> Outcome | None:
         async with as_login(settings, keystore.OWNER) as connection:
-            async with connection.transaction():
+            async with transaction(connection):
                 made = await _written(connection, delivery_id, word, fits)
             return await _carried_out(connection, made)
 

@@ -24,7 +24,7 @@ from shared import home_folder
 from shared.auth import keystore
 from shared.config.settings import DEFAULT_HOME, Settings, current
 from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
-from shared.db.pool import LOST, Connection, Record, prepare_connection
+from shared.db.pool import LOST, Connection, Record, prepare_connection, transaction
 from shared.db.proof import connect
 from shared.display.visible import in_line, printable, rows, shortened
 from shared.errors import ButlersError, InvalidInput, Misconfigured, Unavailable
@@ -94,7 +94,7 @@ def credentials_in(home: Path) -> Mapping[str, str]:
 @asynccontextmanager
 async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
     """Open one transaction by the owner's login."""
-    async with as_login(settings, keystore.OWNER) as connection, connection.transaction():
+    async with as_login(settings, keystore.OWNER) as connection, transaction(connection):
         yield connection
 
 

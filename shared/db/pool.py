@@ -6,7 +6,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -80,6 +80,7 @@ SELECT set_config('lock_timeout', '100ms', true), set_config('synchronous_commit
     count(pg_notify(topic, key))
 FROM unnest($1::text[], $2::text[]) AS hints (topic, key)
 """
+NOTIFY = "SELECT pg_notify($1, $2)"
 UNFLUSHED = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
@@ -115,20 +116,36 @@ def after_commit(connection: Connection, then: Callable[[], None]) -> None:
 
 
 async def tell(connection: Connection, topic: str, key: str = "") -> None:
-    """Wake all listeners of this topic once this unit of work is committed; at once outside of any.
+    """Wake all listeners of this topic once this unit of work is committed, or what stands outside of any.
 
-    The hint may be lost. Its key is an id and no secret.
+    The hint of a unit of work may be lost. Its key is an id and no secret.
     """
     commit = _commits.get(id(connection))
     if commit is None:
-        await _send_hints(connection, [(topic, key)])
+        await connection.execute(NOTIFY, topic, key)
     else:
         commit.hints[topic, key] = None
 
 
-async def _send_hints(connection: Connection, hints: Collection[tuple[str, str]]) -> None:
-    with suppress(*LOST, asyncpg.PostgresError):
-        await connection.execute(HINT, *map(list, zip(*hints, strict=True)))
+async def _after(connection: Connection, commit: _Commit) -> None:
+    """Do what was to be done once this is committed; what fails of it fails unseen."""
+    for then in commit.then:
+        then()
+    if commit.hints:
+        with suppress(*LOST, asyncpg.PostgresError):
+            await connection.execute(HINT, *map(list, zip(*commit.hints, strict=True)))
+
+
+@asynccontextmanager
+async def transaction(connection: Connection) -> AsyncIterator[None]:
+    """Run one unit of work on a connection of no pool, as a command does; anything raised inside undoes it."""
+    commit = _commits[id(connection)] = _Commit()
+    try:
+        async with connection.transaction():
+            yield
+        await _after(connection, commit)
+    finally:
+        del _commits[id(connection)]
 
 
 def commit_unflushed(connection: Connection) -> None:
@@ -239,10 +256,7 @@ class Database:
                 await connection.execute("ROLLBACK")
                 raise
             await connection.execute(commit.statement)
-            for then in commit.then:
-                then()
-            if commit.hints:
-                await _send_hints(connection, commit.hints)
+            await _after(connection, commit)
         except (*LOST, asyncpg.PostgresError) as failed:
             if isinstance(failed, asyncpg.InternalClientError):
                 connection.terminate()

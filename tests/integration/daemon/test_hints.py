@@ -1,8 +1,8 @@
 """Wake hints: who listens to what, and what becomes of a flood."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from butlers.daemon.assembly import HEARD, TOPICS, Assembly, listening_dsn
 from shared.auth import keystore
 from shared.db.dsn import dsn_as
-from shared.db.pool import Connection, Database, tell
+from shared.db.pool import Connection, Database, tell, transaction
 from shared.db.wake import MOST_A_SECOND, listen
 from shared.telemetry.metrics import metrics_text
 from tests.integration.house import House
@@ -104,17 +104,37 @@ async def _notify_once_a_standby_is_wanted(notifier: Connection) -> None:
     await notifier.execute("CREATE TEMPORARY TABLE one (); SELECT pg_notify('any', '')")
 
 
-async def test_nobodys_commit_waits_for_another_who_notifies(still_house: House) -> None:
-    await still_house.sql.execute(f"ALTER DATABASE {still_house.dsn.rsplit('/', 1)[1]} SET synchronous_commit = local")
-    database = await Database.open(still_house.dsn)
+@asynccontextmanager
+async def of_a_daemon(dsn: str) -> AsyncIterator[Connection]:
+    database = await Database.open(dsn)
     try:
-        held = a_commit_that_notifies_and_does_not_end(still_house)
-        async with held, asyncio.timeout(10), database.work() as connection:
-            await connection.execute("CREATE TABLE written ()")
-            await tell(connection, "cards")
+        async with database.work() as connection:
+            yield connection
     finally:
         await database.close()
-    assert await still_house.sql.fetchval("SELECT to_regclass('written')") is not None
+
+
+@asynccontextmanager
+async def of_a_command(dsn: str) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with transaction(connection):
+            yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("unit", [of_a_daemon, of_a_command])
+async def test_nobodys_commit_waits_for_another_who_notifies(
+    still_house: House, unit: Callable[[str], AbstractAsyncContextManager[Connection]]
+) -> None:
+    name = unit.__name__
+    await still_house.sql.execute(f"ALTER DATABASE {still_house.dsn.rsplit('/', 1)[1]} SET synchronous_commit = local")
+    held = a_commit_that_notifies_and_does_not_end(still_house)
+    async with held, asyncio.timeout(10), unit(still_house.dsn) as connection:
+        await tell(connection, "cards")
+        await connection.execute(f"CREATE TABLE {name} ()")
+    assert await still_house.sql.fetchval("SELECT to_regclass($1)", name) is not None
 
 
 async def test_hints_go_out_once_each_after_the_commit_and_never_if_it_is_undone(still_house: House) -> None:
