@@ -23,7 +23,7 @@ from tests.integration.commands import call, said
 from tests.integration.daemon.test_daemon import Served, served
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
-from tests.rig.waiting import eventually
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ANY = {"type": "object"}
@@ -369,7 +369,7 @@ async def left_in_doubt(garden: Garden, bed: str) -> str:
     garden.valves.hold.clear()
     asked = str((await garden.call("prune", bed=bed, hold=True))["action_id"])
     await garden.house.decide(asked)
-    await garden.ended(asked, "executing")
+    await until(lambda: garden.valves.of(bed) == 1)
     await garden.house.sql.execute(SILENT, asked, "gone")
     await garden.ended(asked, "uncertain")
     garden.valves.hold.set()
@@ -386,8 +386,7 @@ async def test_the_owner_has_a_call_of_unknown_outcome_run_again_and_then_leaves
     first = await eventually(partial(_doubtful, garden, bed, 0))
     garden.valves.hold.clear()
     assert (await garden.house.press(first, "ca"))["outcome"] == "resolved"
-    await garden.ended(asked, "executing")
-    assert garden.valves.of(bed) == 2
+    await until(lambda: garden.valves.of(bed) == 2)
     await garden.house.sql.execute(SILENT, asked, "gone")
     await garden.ended(asked, "uncertain")
     garden.valves.hold.set()
