@@ -431,6 +431,11 @@ def test_no_body_takes_long_to_read(kind: str, forms: Sequence[str]) -> None:
         assert seconds(partial(letter_of, raw, SERVER)) < AT_MOST, form[:20]
 
 
+def test_no_tag_takes_long_to_read() -> None:
+    """One of blanks, among which a mark of quotations is looked for."""
+    assert seconds(partial(seen_text, f"<div class={' ' * 299_000}>x")) < AT_MOST / 8
+
+
 SHOWN: Final = ("a ", " \n", "\n   ", " \u0300", "a\u200d", "\U0001f1e9", "1(", "://@", "a.b", "<")
 
 

@@ -23,8 +23,10 @@ _MARKUP: Final = re.compile(
 _UNSEEN: Final = {
     name: re.compile(rf"</{name}\s*>|\Z", re.IGNORECASE) for name in ("style", "script", "head", "title", "template")
 }
+# No run without a bound stands beside another that takes the same signs: of a tag of 300,000 blanks each of them would
+# be tried with each.
 _QUOTE: Final = re.compile(
-    r"class\s*=\s*[\"']?[^\"'>]{0,200}\b(?:gmail_quote|moz-cite-prefix|yahoo_quoted)\b", re.ASCII
+    r"class\s{0,9}=\s{0,9}[\"']?[^\"'>]{0,200}\b(?:gmail_quote|moz-cite-prefix|yahoo_quoted)\b", re.ASCII
 )
 # From here on Outlook repeats the mail that is answered or forwarded, without any other sign.
 _THE_REST: Final = re.compile(r"id\s*=\s*[\"']?(?:x_)*(?:divRplyFwdMsg|appendonsend)\b", re.ASCII | re.IGNORECASE)
