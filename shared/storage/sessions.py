@@ -236,15 +236,19 @@ class Claimed:
     hears: bool = False
 
 
-# The owner's words, and those of whom the owner lets ask, before all that butlers and schedules ask; and first of all
-# whose they are to be.
-TURN: Final = "cause <> 'classify', cause NOT IN ('message', 'ask'), created_at, id"
+# The owner's words before those of whom the owner lets ask, these before all that butlers and schedules ask; and first
+# of all whose they are to be.
+TURN: Final = """
+cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR EXISTS (SELECT FROM shared.notices n
+    WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner')), created_at, id
+"""
 # Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
 # what the others run.
 OPEN = f"""
-SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears, EXISTS (SELECT FROM shared.notices n
-        WHERE n.id = s.id AND n.butler = s.butler AND n.state = 'queued' AND n.source = 'owner') AS offered
-FROM shared.sessions s
+SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
+    EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
+        AND n.state = 'queued' AND n.source = 'owner') AS offered
+FROM shared.sessions
 WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (status = 'running' OR id IN (
     SELECT id FROM shared.sessions WHERE butler = $1 AND status = 'waiting' AND prompt IS NOT NULL
     ORDER BY {TURN} LIMIT 50))

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from shared.errors import Forbidden, InvalidInput
-from shared.storage import session_list, session_steps, sessions
+from shared.storage import notices, session_list, session_steps, sessions
+from shared.storage.notices import Notice
 from shared.storage.sessions import Claimed, Finish, Terms
 from tests.integration.house import House
 
@@ -103,6 +104,16 @@ async def test_the_owners_words_come_before_what_others_asked(still_house: House
     begun = await claimed_by(still_house, 3, terms(at_once=3))
     assert {one.id for one in begun} == {*owners, others[0]}
     assert await claim(still_house, terms(at_once=3)) is None
+
+
+async def test_the_owners_words_come_before_those_of_whom_the_owner_lets_ask(still_house: House) -> None:
+    contacts = [await enqueued(still_house, cause="message") for _ in range(3)]
+    owners = await enqueued(still_house, cause="message")
+    async with still_house.context("switchboard").db.work() as connection:
+        told = Notice("owner", sessions.MESSAGE, "words", trust="owner", priority="high", id=owners)
+        await notices.add(connection, "greeter", told)
+    begun = await claimed_by(still_house, 2, terms(at_once=2))
+    assert {one.id for one in begun} == {owners, contacts[0]}
 
 
 async def test_spent_dollars_are_told_once_and_each_time_of_the_owners_words(still_house: House) -> None:
