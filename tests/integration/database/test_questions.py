@@ -184,6 +184,15 @@ async def test_both_halves_of_a_question_are_said_in_the_owner_s_chat_to_its_own
             assert await turns.received(connection, question) is None  # it is no message that came in
 
 
+async def test_a_question_that_nobody_answered_in_time_is_no_turn(still_house: House) -> None:
+    question = await asked(still_house, "Oat", "Soy")
+    said = "SELECT count(*) FROM shared.turns WHERE id = $1::text::uuid"
+    assert await still_house.sql.fetchval(said, question) == 1
+    async with still_house.context("greeter").db.work() as connection:
+        assert await questions.withdraw_question(connection, question, "greeter")
+    assert await still_house.sql.fetchval(said, question) == 0
+
+
 async def test_a_question_of_another_butler_is_neither_seen_nor_withdrawn(still_house: House) -> None:
     question = await asked(still_house, butler="health")
     async with still_house.context("greeter").db.work() as connection:
@@ -216,6 +225,12 @@ async def test_a_butler_has_so_many_open_questions_and_no_more_whoever_writes_th
         asked_so += [await questions.ask(connection, NewQuestion(str(uuid4()), "health", "One", "more"), DAY)]
     await still_house.sql.execute("DELETE FROM shared.questions WHERE title = 'One'")
     assert (count, asked_so) == (questions.MOST_OPEN, [False, True])
+
+
+async def test_no_older_snapshot_gets_past_the_bound(still_house: House) -> None:
+    async with still_house.context("health").db.work("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ") as connection:
+        await connection.execute(MANY, timedelta(days=3000))
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.questions WHERE title = 'One'") == 0
 
 
 BOUND: Final = import_module("migrations.versions.0070_so_many_open_questions")
