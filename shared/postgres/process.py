@@ -31,6 +31,8 @@ SETTINGS = {
     # A client that connects and does not log in holds a place for so long; we give a login up then, too.
     "authentication_timeout": "10s",
     "shared_buffers": "64MB",
+    # A plan holds until PostgreSQL has counted the rows anew: after a flood that is within seconds, and not a minute.
+    "autovacuum_naptime": "10s",
     "max_wal_size": "256MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
