@@ -154,11 +154,11 @@ async def test_of_large_mails_the_beginning_comes_in_with_the_names_of_the_files
 async def test_the_mailbox_is_one_readers_while_it_waits_and_anothers_soon_after_it_fell_silent(
     house: House, box: Mailbox
 ) -> None:
-    context = house.context("messenger", mailbox_lease=timedelta(seconds=0.9), mailbox_renew=0.2)
+    context = house.context("messenger", mailbox_lease=timedelta(seconds=2.5), mailbox_renew=0.3)
     other = replace(context, instance="another")
     first, second = (Box(source(box).account, SERVER) for _ in range(2))
     waits = asyncio.ensure_future(reader.look(context, source(box), first, asyncio.Event(), 20.0))
-    await asyncio.sleep(2)  # two leases, in which it only waits
+    await asyncio.sleep(5)  # two leases, in which it only waits
     assert await reader.look(other, source(box), second, asyncio.Event()) == (0, None)
     first.stop()  # it ends as if it were killed, and keeps what it had
     with suppress(ButlersError):
