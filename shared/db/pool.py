@@ -128,7 +128,7 @@ async def tell(connection: Connection, topic: str, key: str = "") -> None:
 
 
 async def _after(connection: Connection, commit: _Commit) -> None:
-    """Do what was to be done once this is committed; what fails of it fails unseen."""
+    """Do what was to be done once this is committed; a hint that cannot be sent is lost without a word."""
     for then in commit.then:
         then()
     if commit.hints:
