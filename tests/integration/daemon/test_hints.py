@@ -81,7 +81,8 @@ async def a_commit_that_notifies_and_does_not_end(house: House) -> AsyncIterator
     notifier = await asyncpg.connect(house.dsn, server_settings={"synchronous_commit": "on"})
     await house.sql.execute("ALTER SYSTEM SET synchronous_standby_names = 'none'")
     await house.sql.execute("SELECT pg_reload_conf()")
-    commit = asyncio.create_task(_notify_once_a_standby_is_wanted(notifier))
+    ended = asyncio.Event()
+    commits = asyncio.create_task(_notify_until(ended, notifier))
     try:
 
         async def is_held() -> bool:
@@ -90,18 +91,17 @@ async def a_commit_that_notifies_and_does_not_end(house: House) -> AsyncIterator
         await eventually(is_held)
         yield
     finally:
+        ended.set()
         await house.sql.execute("ALTER SYSTEM RESET synchronous_standby_names")
         await house.sql.execute("SELECT pg_reload_conf()")
-        await commit
+        await commits
         await notifier.close()
 
 
-async def _notify_once_a_standby_is_wanted(notifier: Connection) -> None:
-    async def is_wanted() -> bool:
-        return bool(await notifier.fetchval("SHOW synchronous_standby_names") == "none")
-
-    await eventually(is_wanted)
-    await notifier.execute("CREATE TEMPORARY TABLE one (); SELECT pg_notify('any', '')")
+async def _notify_until(ended: asyncio.Event, notifier: Connection) -> None:
+    """Commit again and again: the first ones may be over before the server has heard that it is to wait."""
+    while not ended.is_set():
+        await notifier.execute("CREATE TEMPORARY TABLE one (); DROP TABLE one; SELECT pg_notify('any', '')")
 
 
 @asynccontextmanager
