@@ -1,13 +1,17 @@
 """Pending actions, the decisions on them, and their audit: the only writer of those tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
+
+import asyncpg
 
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
 from shared.storage.audit_bindings import ADDRESS, WORDS
 from shared.storage.tool_calls import NewCall
 
@@ -59,6 +63,19 @@ class Parked:
     session: str | None = None
 
 
+MOST_WAITING: Final = 1_000
+"""The most messages and calls of one butler that wait for a yes; the database refuses further ones."""
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    try:
+        yield
+    except asyncpg.ProgramLimitExceededError:
+        many = f"{MOST_WAITING:,} of your messages and calls wait for the owner already."
+        raise InvalidInput(many, "Wait for the owner, or withdraw some.") from None
+
+
 # The login that parks may not read what is parked, so nothing is returned here.
 PARK = """
 WITH parked AS (
@@ -71,12 +88,13 @@ VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
 
 
 async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
-    """Make the pending action, which the owner can answer for `ttl`.
+    """Make the pending action, which the owner can answer for `ttl`; raise InvalidInput if too many wait.
 
-    The caller's transaction holds its notification too.
+    The caller's transaction holds its notification too, and is undone then.
     """
     args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
-    await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by, parked.session)
+    with _bounded():
+        await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by, parked.session)
 
 
 PARK_CALL = """
@@ -90,11 +108,12 @@ VALUES ($1, $2, $3, '{}', $4, '', clock_timestamp() + $5, $6, CASE WHEN $7::uuid
 async def park_call(connection: Connection, new: NewCall, ttl: timedelta, rule_id: str | None) -> bool:
     """Make the pending action of a tool call: for the owner, or let through by a rule.
 
-    Return False if the same call waits or runs already; then nothing was written.
+    Return False if the same call waits or runs already; then nothing was written. Raises InvalidInput if too many wait.
     """
     rule = UUID(rule_id) if rule_id else None
     args = (UUID(new.id), new.origin, new.tool_name, new.content_sha, ttl, new.session, rule)
-    return (await connection.execute(PARK_CALL, *args)).endswith(" 1")
+    with _bounded():
+        return (await connection.execute(PARK_CALL, *args)).endswith(" 1")
 
 
 @dataclass(frozen=True, slots=True)
