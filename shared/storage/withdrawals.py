@@ -37,14 +37,18 @@ async def is_wanted(connection: Connection, notification_id: str, butler: str) -
 
 
 UNANSWERED: Final = """
-SELECT w.notification_id::text, w.origin_butler FROM shared.withdrawals w
-JOIN shared.notifications n ON n.id = w.notification_id AND n.origin_butler = w.origin_butler
-WHERE w.outcome IS NULL ORDER BY w.notification_id LIMIT 100
+SELECT notification_id::text, origin_butler FROM (
+    SELECT w.notification_id, w.origin_butler,
+        row_number() OVER (PARTITION BY w.origin_butler ORDER BY w.notification_id) AS turn
+    FROM shared.withdrawals w
+    JOIN shared.notifications n ON n.id = w.notification_id AND n.origin_butler = w.origin_butler
+    WHERE w.outcome IS NULL) wanted
+ORDER BY turn, notification_id LIMIT 100
 """
 
 
 async def unanswered(connection: Connection) -> list[Record]:
-    """Return what nobody has looked at yet: notification_id and origin_butler, by notification."""
+    """Return what nobody has looked at yet: notification_id and origin_butler, in turns of the butlers."""
     return list(await connection.fetch(UNANSWERED))
 
 

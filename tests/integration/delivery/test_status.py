@@ -4,15 +4,17 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 from uuid import uuid4
 
 import pytest
 
 from messenger.maintenance import rechecker
 from shared.rpc import Answer
+from shared.storage import withdrawals
 from tests.integration.database.test_privileges import refused
 from tests.integration.house import House
-from tests.integration.workers import ACTION, friend, in_queue, new_chat, work, worker_where
+from tests.integration.workers import ACTION, admitted, friend, in_queue, new_chat, work, worker_where
 from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -209,6 +211,20 @@ async def test_another_butlers_wish_counts_for_nothing(still_house: House, messa
     await look_again(still_house)
     await work(still_house.worker())
     assert await still_house.status(told) == "ok"
+
+
+LAST: Final = "UPDATE shared.notifications SET id = 'ffffffff-ffff-4fff-bfff-ffffffffffff' WHERE id = $1 RETURNING id"
+
+
+async def test_butlers_take_turns_in_having_their_wishes_carried_out(still_house: House, message: str) -> None:
+    first, second = [await admitted(still_house, f"{message} {n}", "health") for n in range(2)]
+    last = str(await still_house.sql.fetchval(LAST, await admitted(still_house, message)))
+    for told, butler in ((first, "health"), (second, "health"), (last, "greeter")):
+        await still_house.sql.execute(ASK, told, butler)
+    async with still_house.context("messenger").db.work() as connection:
+        order = [row["notification_id"] for row in await withdrawals.unanswered(connection)]
+    assert order.index(last) < max(order.index(first), order.index(second))
+    await look_again(still_house)
 
 
 @pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger"])
