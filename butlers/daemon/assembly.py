@@ -124,8 +124,8 @@ def acting(plan: Plan, db: Database, name: str) -> Database:
     if not plan.together:
         return db
     if has_logins(plan):
-        return db.acting_as(role_of(plan.dsn, name))
-    return db.named(name)
+        return db.acting_as(role_of(plan.dsn, name), logins.pool_of(name))
+    return db.named(name, logins.pool_of(name))
 
 
 def has_logins(plan: Plan) -> bool:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -182,12 +182,18 @@ class Database:
     """
 
     def __init__(
-        self, pool: "asyncpg.Pool[asyncpg.Record]", role: str | None = None, setting: Setting = "role"
+        self,
+        pool: "asyncpg.Pool[asyncpg.Record]",
+        role: str | None = None,
+        setting: Setting = "role",
+        most: int | None = None,
     ) -> None:
         if role is not None and not _ROLE.match(role):
             raise Misconfigured(f"`{role}` cannot be a database role.", "Use letters, digits and underscores.")
         self._pool = pool
         self._away_until = 0.0
+        # So many of the pool's connections it holds at once, so that no butler takes those of all others.
+        self._room = nullcontext() if most is None else asyncio.Semaphore(most)
         self.role = role
         # The role's name is checked above; a parameter would cost a second round trip per unit of work.
         self._begin = "BEGIN" if role is None else f"BEGIN; SET LOCAL {setting} TO '{role}'"
@@ -230,13 +236,13 @@ class Database:
         """Return one for what is built and never used: whoever works with it fails."""
         return cls(asyncpg.create_pool("postgresql://", min_size=0))
 
-    def acting_as(self, role: str) -> "Database":
-        """Return the same pool, with each unit of work acting as `role` (one-process mode)."""
-        return Database(self._pool, role)
+    def acting_as(self, role: str, most: int | None = None) -> "Database":
+        """Return the same pool, with each unit of work acting as `role`, at most so many at once (one-process mode)."""
+        return Database(self._pool, role, most=most)
 
-    def named(self, name: str) -> "Database":
+    def named(self, name: str, most: int | None = None) -> "Database":
         """Return the same pool, with each unit of work under that name (one-process mode, one role for all)."""
-        return Database(self._pool, name, "butlers.me")
+        return Database(self._pool, name, "butlers.me", most)
 
     @asynccontextmanager
     async def work(self, first: str | None = None) -> AsyncIterator[Connection]:
@@ -245,27 +251,28 @@ class Database:
         It begins with the statement `first`, one without parameters, in the same round trip. Raises Away where the
         connection is lost, because the database was there when the pool was opened.
         """
-        connection = await self._connection()
-        commit = _commits[id(connection)] = _Commit()
-        try:
+        async with self._room:
+            connection = await self._connection()
+            commit = _commits[id(connection)] = _Commit()
             try:
-                await connection.execute(f"{self._begin}; {first}" if first else self._begin)
-                yield connection
-            except Exception:
-                # One that was cut off is undone by the pool, which reports it as a mistake; this is none.
-                await connection.execute("ROLLBACK")
-                raise
-            await connection.execute(commit.statement)
-            await _after(connection, commit)
-        except (*LOST, asyncpg.PostgresError) as failed:
-            if isinstance(failed, asyncpg.InternalClientError):
-                connection.terminate()
-            raise _told(failed) from failed
-        finally:
-            del _commits[id(connection)]
-            # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
-            with suppress(*LOST):
-                await self._pool.release(connection, timeout=5)
+                try:
+                    await connection.execute(f"{self._begin}; {first}" if first else self._begin)
+                    yield connection
+                except Exception:
+                    # One that was cut off is undone by the pool, which reports it as a mistake; this is none.
+                    await connection.execute("ROLLBACK")
+                    raise
+                await connection.execute(commit.statement)
+                await _after(connection, commit)
+            except (*LOST, asyncpg.PostgresError) as failed:
+                if isinstance(failed, asyncpg.InternalClientError):
+                    connection.terminate()
+                raise _told(failed) from failed
+            finally:
+                del _commits[id(connection)]
+                # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
+                with suppress(*LOST):
+                    await self._pool.release(connection, timeout=5)
 
     async def _connection(self) -> "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]":
         if time.monotonic() < self._away_until:

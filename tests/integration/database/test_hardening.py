@@ -354,3 +354,26 @@ async def test_what_is_short_on_disk_and_endless_to_read_is_refused(still_house:
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await greeter.execute(text, many)
             await greeter.execute(text, 1)
+
+
+async def test_no_butler_takes_the_connections_of_the_whole_process(still_house: House) -> None:
+    db, over, begun = still_house.context("health").db, asyncio.Event(), list[int]()
+
+    async def hold(number: int) -> None:
+        async with db.work():
+            begun.append(number)
+            await over.wait()
+
+    holding = [asyncio.ensure_future(hold(n)) for n in range(logins.pool_of(keystore.UP))]
+    try:
+        async with asyncio.timeout(LONGEST):
+            while len(begun) < logins.pool_of("health"):
+                await asyncio.sleep(0.01)
+            async with still_house.context("greeter").db.work():
+                pass
+        await asyncio.sleep(0.5)
+        at_once = len(begun)
+    finally:
+        over.set()
+        await asyncio.gather(*holding)
+    assert (at_once, len(begun)) == (logins.pool_of("health"), len(holding))
