@@ -3,7 +3,7 @@
 from messenger.storage import queries, transitions
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.pool import Connection, Database, Record, tell
+from shared.db.pool import Connection, Record, tell
 from shared.storage import deliveries, notices, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total
@@ -11,19 +11,8 @@ from shared.telemetry.metrics import deliveries_total
 TOO_LATE = "Expired before it could be sent."
 
 
-async def all_ended(db: Database) -> int:
-    """End what is past its time, whenever its next try would have been, some at a time; return how many there were."""
-    total = 0
-    while True:
-        async with db.work() as connection:
-            some = await ended(connection)
-        total += some
-        if some < queries.AT_ONCE:
-            return total
-
-
-async def ended(connection: Connection) -> int:
-    """End some of what is past its time; return how many."""
+async def end_late(connection: Connection) -> int:
+    """End some of what is past its time, whenever its next try would have been; return how many."""
     late = await queries.overdue(connection)
     return sum([await end_overdue(connection, notification_id) for notification_id in late])
 

@@ -96,8 +96,10 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 await rate_limits.forget(connection, timings.bucket_kept, timings.longest_wait)
                 late, expiring = await queries.overdue(connection), await rules.expiring(connection)
                 await pairings.expire(connection)
+            # Some of what is late, and then the cards, which wait for no end of it; more is found by the next round.
             if late:
-                reaped += await expire.all_ended(worker.context.db)
+                async with worker.context.db.work() as connection:
+                    reaped += await expire.end_late(connection)
             # A butler that holds a row of its own keeps that one's card waiting, and no kind of card for long.
             async with worker.context.db.work(BRIEFLY) as connection:
                 written += await kinds.write_missing(connection, worker.context.settings.card_burst, timings)

@@ -145,7 +145,7 @@ async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: Hous
     await work(quiet.worker())
     assert await quiet.status(told) == "queued"
     async with quiet.context("messenger").db.work() as connection:
-        await expire.ended(connection)
+        await expire.end_late(connection)
     assert (await quiet.status(told), (await quiet.delivery(told))["status"]) == ("error", "expired")
     assert quiet.sent(message) == []
 

@@ -1,5 +1,6 @@
 """Each end of a delivery is one line of the log, whoever ended it, with no word of the message and no address."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -7,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from messenger.delivery import expire
-from messenger.maintenance import rechecker
+from messenger.maintenance import reaper, rechecker
 from messenger.storage import transitions
 from shared.db.pool import after_commit
 from shared.errors import InvalidInput
@@ -56,7 +57,8 @@ async def test_each_end_is_one_line(still_house: House, message: str, lines: Lin
     assert [state for state, _ in ends(lines, arrived)] == ["uncertain", "sent"]
     late = await in_queue(still_house, f"{message} late")
     await still_house.sql.execute(PAST, late)
-    await expire.all_ended(still_house.context("messenger").db)
+    async with still_house.context("messenger").db.work() as connection:
+        await expire.end_late(connection)
     assert ends(lines, late) == [("expired", "too_late")]
     taken_back = await in_queue(still_house, f"{message} back")
     async with still_house.context("greeter").db.work() as connection:
@@ -107,3 +109,35 @@ async def test_a_butler_that_withdraws_what_nobody_took_twice_ends_it_once(still
         async with still_house.context("messenger").db.work() as connection:
             assert await transitions.cancel(connection, told)
     assert ends(lines, told) == [("cancelled", "withdrawn")]
+
+
+LATE = """
+WITH said AS (
+    INSERT INTO shared.notifications SELECT r.* FROM generate_series(1, 150) n, shared.notifications one,
+        LATERAL jsonb_populate_record(NULL::shared.notifications, to_jsonb(one) || jsonb_build_object(
+            'id', gen_random_uuid(), 'key', md5(n || one.key), 'lineage', md5(n || one.key),
+            'not_after', clock_timestamp())) r WHERE one.id = $1
+    RETURNING id, not_after)
+INSERT INTO messenger.deliveries SELECT r.* FROM said, messenger.deliveries one,
+    LATERAL jsonb_populate_record(NULL::messenger.deliveries, to_jsonb(one) || jsonb_build_object(
+        'id', gen_random_uuid(), 'notification_id', said.id, 'not_after', said.not_after)) r
+WHERE one.notification_id = $1
+"""
+LATE_STILL = "SELECT count(*) FROM messenger.deliveries WHERE status = 'queued' AND not_after <= clock_timestamp()"
+ITS_CARD = """
+SELECT count(*) FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+WHERE a.notification_id = $1
+"""
+
+
+async def test_cards_do_not_wait_until_all_that_is_late_has_ended(still_house: House, message: str) -> None:
+    await still_house.sql.execute(LATE, await in_queue(still_house, f"{message} late"))
+    asked = await admitted(still_house, f"{message} asked", recipient=new_chat())
+    for cards, left in ((1, True), (1, False)):
+        stopping = asyncio.Event()
+        one_round = asyncio.ensure_future(reaper.tidy(still_house.worker(), stopping))
+        await asyncio.sleep(0)
+        stopping.set()
+        await one_round
+        assert await still_house.sql.fetchval(ITS_CARD, asked) == cards
+        assert (await still_house.sql.fetchval(LATE_STILL) > 0) == left

@@ -42,7 +42,7 @@ TIME_OVER: Final = "Expired before it could be sent."
 
 async def tick(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
-        return await expire.ended(connection)
+        return await expire.end_late(connection)
 
 
 async def answer(house: House, told: str) -> Answer:

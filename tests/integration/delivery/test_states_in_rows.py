@@ -252,7 +252,7 @@ class Life:
             case "deadline":
                 await self.house.sql.execute(PAST, notification_id)
                 async with self.house.context("messenger").db.work() as connection:
-                    await expire.ended(connection)
+                    await expire.end_late(connection)
                 await self.house.sql.execute(IN_TIME, notification_id)
             case "answered":
                 await notifications.settle(

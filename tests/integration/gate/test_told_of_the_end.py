@@ -110,7 +110,8 @@ async def test_a_yes_shows_that_it_is_being_sent_and_then_the_end(still_house: H
 async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.sql.execute(PAST, told)
-    await expire.all_ended(still_house.context("messenger").db)
+    async with still_house.context("messenger").db.work() as connection:
+        await expire.end_late(connection)
     await cards_written(still_house)
     await all_cards(still_house)
     (text,) = told_of(still_house, message)
