@@ -11,6 +11,7 @@ from butlers.sessions.course import Place, folder_of, lose, play
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
 from shared.channels.telegram import SPEC as TELEGRAM
+from shared.db.pool import BRIEFLY
 from shared.loops import apart, first_of, pause
 from shared.storage import contacts, notices, sessions
 from shared.storage.session_list import REMOVED
@@ -107,7 +108,8 @@ class Runner:
 
     async def _see_to(self, place: Place) -> None:
         context, ending = place.context, self._endings[place.context.name]
-        async with context.db.work() as connection:
+        # A butler that holds a row of its own keeps the others' sessions waiting, and not for long.
+        async with context.db.work(BRIEFLY) as connection:
             needs = await sessions.needs(connection, context.name)
             if needs.noticed and not needs.waiting and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
@@ -117,7 +119,7 @@ class Runner:
             self._telling[context.name] = task = asyncio.create_task(tell_owner(context, ending))
             task.add_done_callback(lambda _: self._telling.pop(context.name))
         while (needs.waiting or needs.lapsed) and self._free > 0 and not ending.is_set():
-            async with context.db.work() as connection:
+            async with context.db.work(BRIEFLY) as connection:
                 claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
                 if claimed is not None:
                     await notices.withdraw(connection, context.name, [claimed.id])
@@ -157,9 +159,9 @@ def _terms(place: Place) -> Terms:
 
 
 async def give_up(place: Place) -> None:
-    """End as lost, or put back into the queue, each session of this butler whose holder's lease ran out."""
+    """End as lost, or put back into the queue, some sessions of this butler whose holder's lease ran out."""
     name = place.context.name
-    async with place.context.db.work() as connection:
+    async with place.context.db.work(BRIEFLY) as connection:
         for claimed in await sessions.lapsed(connection, name):
             log.warning("a session is lost", session=claimed.id, butler=name)
             shutil.rmtree(folder_of(place.context.home, claimed.id), ignore_errors=True)

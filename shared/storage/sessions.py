@@ -426,12 +426,12 @@ async def end_unrun(connection: Connection, butler: str, why: str) -> None:
 
 LAPSED = """
 SELECT id::text, butler, cause, prompt, attempt, limits, used, nonce, hears FROM shared.sessions
-WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at FOR NO KEY UPDATE SKIP LOCKED
+WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at LIMIT 20 FOR NO KEY UPDATE SKIP LOCKED
 """
 
 
 async def lapsed(connection: Connection, butler: str) -> Sequence[Claimed]:
-    """Return the sessions whose holder fell silent, locked."""
+    """Return some of the sessions whose holder fell silent, locked."""
     return [Claimed(**row) for row in await connection.fetch(LAPSED, butler)]
 
 

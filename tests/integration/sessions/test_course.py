@@ -22,6 +22,7 @@ from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Record
 from shared.errors import ButlersError
 from shared.storage import session_steps, sessions
+from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
 from tests.rig.children import child_of, children
 from tests.rig.waiting import LONGEST, until
@@ -113,6 +114,18 @@ async def test_butlers_take_turns_where_there_are_fewer_places(house: House, mes
         await until_it_is(house, last, "done")
     began = "SELECT butler FROM shared.sessions WHERE prompt = $1 ORDER BY began_at"
     assert [row["butler"] for row in await house.sql.fetch(began, message)] == ["greeter", "health", "greeter"]
+
+
+LOCK: Final = "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT id FROM shared.sessions FOR UPDATE"
+
+
+async def test_a_butler_that_holds_its_session_does_not_hold_up_the_others(house: House, message: str) -> None:
+    await enqueue(house, message)
+    async with logged_in(house, "greeter") as holder:
+        await holder.execute(LOCK)
+        other = await enqueue(house, message, butler="health")
+        async with Run(place(house, [SHORT]), place(house, [SHORT], butler="health")), asyncio.timeout(8):
+            await until_it_is(house, other, "done")
 
 
 async def test_a_session_whose_time_is_up_is_ended_and_the_owner_told(house: House, message: str) -> None:

@@ -194,3 +194,16 @@ async def test_a_prompt_that_no_row_takes_is_refused(still_house: House, prompt:
     with pytest.raises(InvalidInput, match="characters"):
         await enqueued(still_house, prompt)
     assert await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions") == 0
+
+
+LAPSED: Final = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, status, began_at, runtime, attempt, holder, lease_until)
+SELECT gen_random_uuid(), 'greeter', 'test', 'x', 'running', now(), 'script', 1, 'a process', now() - interval '1 s'
+FROM generate_series(1, 50)
+"""
+
+
+async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_house: House) -> None:
+    await still_house.sql.execute(LAPSED)
+    async with still_house.context("greeter").db.work() as connection:
+        assert len(await sessions.lapsed(connection, "greeter")) == 20
