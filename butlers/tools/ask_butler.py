@@ -7,7 +7,9 @@ in a chain a session stands, the Switchboard reads in the row of the session tha
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -30,8 +32,8 @@ from shared.contracts import (
     failure,
     wire,
 )
-from shared.db.pool import BRIEFLY
-from shared.errors import ButlersError, Forbidden, InvalidInput
+from shared.db.pool import BRIEFLY, NOW_HELD
+from shared.errors import ButlersError, Forbidden, InvalidInput, Locked
 from shared.storage import session_list, sessions
 
 OPEN: Final = frozenset({"waiting", "running"})
@@ -48,14 +50,18 @@ TELL: Final = (
     "works next, within a day."
 )
 LONGEST_NEWS: Final = 4000
+# How long a prompt waits for another one of the same asker.
+MOST_SECONDS: Final = 2
 PROMPTED: Final = "Take in a route.v1 with a prompt: a session of this butler."
 
 
 def asking(context: Context, others: Sequence[str]) -> Components:
     """Make what takes prompts in, and, for a butler that may ask others, what asks them."""
+    # By who asks: set as long as a question of that butler's is written down.
+    askers = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def execute(call: ToolCall) -> Result:
-        return Result(wire(await take_in(context, call)))
+        return Result(wire(await take_in(context, call, askers)))
 
     async def ask_butler(call: ToolCall) -> Result:
         return Result(await ask(context, call))
@@ -156,8 +162,24 @@ def _text(arguments: Arguments, name: str) -> str:
     return given.strip()
 
 
-async def take_in(context: Context, call: ToolCall) -> RouteResponse:
-    """Put the prompt of a route.v1 into this butler's queue, once; only the Switchboard brings one."""
+@asynccontextmanager
+async def _turn(lock: asyncio.Lock) -> AsyncIterator[None]:
+    try:
+        await asyncio.wait_for(lock.acquire(), MOST_SECONDS)
+    except TimeoutError:
+        raise Locked(*NOW_HELD) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+async def take_in(context: Context, call: ToolCall, askers: Mapping[str, asyncio.Lock]) -> RouteResponse:
+    """Put the prompt of a route.v1 into this butler's queue, once; only the Switchboard brings one.
+
+    Prompts of one asker are written one after the other, and one that waits for long is refused: who asks may hold the
+    ids, and takes one of this butler's connections then.
+    """
     if call.caller.name != "switchboard":
         raise Forbidden(f"{call.caller.name} may not bring a prompt.", "Prompts come through the Switchboard.")
     started, error, result = time.perf_counter(), None, None
@@ -166,8 +188,7 @@ async def take_in(context: Context, call: ToolCall) -> RouteResponse:
         route = RouteEnvelope.model_validate(call.arguments)
         about = route.request_context.model_dump(exclude_none=True)
         asked = AskedSession.model_validate(route.input.context)
-        # The one that asks knows the id, and may hold it.
-        async with context.db.work(BRIEFLY) as connection:
+        async with _turn(askers[asked.asked_by]), context.db.work(BRIEFLY) as connection:
             await session_list.demand_room(connection, context.name, asked)
             await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
         result = RouteResult(session_id=str(asked.session_id))

@@ -11,9 +11,10 @@ from butlers.butler import Answer, ToolCall
 from butlers.tools import ask_butler
 from shared.auth.tokens import Caller
 from shared.contracts import MOST_DEPTH
-from shared.errors import ButlersError, HopFailed
+from shared.errors import ButlersError, HopFailed, Locked
 from shared.storage import calls, session_list, sessions
 from switchboard.storage import registry
+from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -193,6 +194,35 @@ async def test_only_the_switchboard_brings_a_prompt_and_it_says_who_asks(still_h
     assert (await still_house.hop("greeter", "switchboard", "route", route))["status"] == "accepted"
     made = await row(still_house, asked)
     assert (made["asked_by"], str(made["chain"]), made["depth"]) == ("greeter", asked["asked_in"], 1)
+
+
+HELD = "INSERT INTO shared.sessions (id, butler, cause, prompt, status) VALUES ($1, 'greeter', 'x', 'x', 'waiting')"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+async def test_who_holds_what_it_asks_takes_one_connection_of_whom_it_asks(still_house: House, message: str) -> None:
+    session_id = str(uuid4())
+    about = dict.fromkeys(("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity"), "x")
+    route = {
+        "schema_version": "route.v1",
+        "request_context": about,
+        "target": {"butler": "health", "tool": "route.execute"},
+        "input": {
+            "prompt": message,
+            "context": {"session_id": session_id, "asked_by": "greeter", "chain": session_id, "depth": 1},
+        },
+    }
+    (execute,) = ask_butler.asking(still_house.context("health"), []).tools
+    async with logged_in(still_house, "greeter") as holder:
+        await holder.execute(HELD, UUID(session_id))
+        brought = ToolCall(Caller("switchboard", "hop", "x"), route)
+        asking = [asyncio.ensure_future(execute.handler(brought)) for _ in range(8)]
+        most = 0
+        while not all(one.done() for one in asking):
+            most = max(most, await still_house.sql.fetchval(WAITING))
+            await asyncio.sleep(0.05)
+        ends = await asyncio.gather(*asking, return_exceptions=True)
+    assert (most, {type(one) for one in ends}) == (1, {Locked})
 
 
 async def test_where_in_a_chain_it_stands_is_not_the_askers_word(still_house: House, message: str) -> None:
