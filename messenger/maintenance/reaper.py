@@ -96,7 +96,7 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 await rate_limits.forget(connection, timings.bucket_kept, timings.longest_wait)
                 late, expiring = await queries.overdue(connection), await rules.expiring(connection)
                 await pairings.expire(connection)
-            # Some of what is late, and then the cards, which wait for no end of it; more is found by the next round.
+            # Some of what is late, and then the cards: these wait for no end of it. The next round finds more.
             if late:
                 async with worker.context.db.work() as connection:
                     reaped += await expire.end_late(connection)

@@ -10,7 +10,6 @@ from shared.storage import tool_calls
 
 # A lease that ends further off than its own length ($1) was written by a clock that was wrong, and is none.
 LASTS: Final = "(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + $1::interval)"
-AT_ONCE = 100
 
 
 # What a backup that was put back says of others: what waits to be sent, and what waits for the owner.
@@ -118,14 +117,14 @@ async def silent(connection: Connection, lease: timedelta) -> list[Record]:
 
 
 # By a clock that stands still, for the index; the statement that ends them looks at the running one.
-OVERDUE = f"""
+OVERDUE = """
 SELECT notification_id::text FROM messenger.deliveries
-WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
+WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT 20
 """
 
 
 async def overdue(connection: Connection) -> list[str]:
-    """Return the ids of notifications whose delivery lies in the queue past its time."""
+    """Return the ids of some notifications whose delivery lies in the queue past its time."""
     return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
 
 

@@ -113,7 +113,7 @@ async def test_a_butler_that_withdraws_what_nobody_took_twice_ends_it_once(still
 
 LATE = """
 WITH said AS (
-    INSERT INTO shared.notifications SELECT r.* FROM generate_series(1, 150) n, shared.notifications one,
+    INSERT INTO shared.notifications SELECT r.* FROM generate_series(1, 30) n, shared.notifications one,
         LATERAL jsonb_populate_record(NULL::shared.notifications, to_jsonb(one) || jsonb_build_object(
             'id', gen_random_uuid(), 'key', md5(n || one.key), 'lineage', md5(n || one.key),
             'not_after', clock_timestamp())) r WHERE one.id = $1
