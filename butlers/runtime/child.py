@@ -26,6 +26,8 @@ GRACE: Final = 2.0
 LONGEST_SENTENCE: Final = 300
 NOT_STARTED: Final = frozenset({126, 127})
 """What a shell says of a program that it could not start."""
+AT_ONCE: Final = 200
+"""Lines that are read before others have their turn."""
 SHORTEST_SECRET: Final = 8
 MCP_CONFIG: Final = "mcp.json"
 MASK: Final = b"***"
@@ -85,7 +87,7 @@ async def played(
                 if isinstance(event, Used) and (limit := reached(job.limits, event)):
                     end = Ended("limit", limit)
                     break
-            if end is not None:
+            if end is not None or keeper.done():
                 break
         else:
             await keeper
@@ -133,6 +135,7 @@ class _Child(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.flooded = asyncio.Event()
         self.closed = asyncio.Event()
+        self.heard = asyncio.Event()
         self.cut_short: Ended | None = None
         self._pid = 0
         self._secrets = [secret.encode() for secret in secrets if len(secret) >= SHORTEST_SECRET]
@@ -177,18 +180,21 @@ class _Child(asyncio.SubprocessProtocol):
         self._said.put_nowait(None)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line, the last one also if nothing ends it."""
+        """Yield each line, the last one also if nothing ends it; of many, let others have their turn between."""
         rest = bytearray()
         while (data := await self._said.get()) is not None:
             head, newline, tail = data.rpartition(b"\n")
             if not newline:
                 rest += data
                 continue
-            for line in (bytes(rest) + head).split(b"\n"):
-                yield self._masked(line)
+            for number, line in enumerate(self._masked(bytes(rest) + head).split(b"\n")):
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                yield line
             rest = bytearray(tail)
         if rest and not self.flooded.is_set():
             yield self._masked(bytes(rest))
+        self.heard.set()
 
     def last_complaint(self) -> str:
         """Return the last line on its standard error."""
@@ -223,26 +229,34 @@ async def _launched(job: Job, command: Command) -> tuple[asyncio.SubprocessTrans
 
 
 async def _keep(child: _Child, stop: asyncio.Event, limits: Limits) -> None:
-    """Wait until the program ends or must end, and end all of its group then."""
+    """Wait until all that the program said is read or it must end, and end all of its group then."""
     try:
         async with asyncio.timeout(limits.minutes * 60):
             await first_of(stop, child.exited, child.flooded)
+            if child.exited.is_set():
+                await _clear(child)
+                await first_of(stop, child.heard, child.flooded)
     except TimeoutError:
         minutes = f"{limits.minutes:g} minute{'' if limits.minutes == 1 else 's'}"
         child.cut_short = Ended("limit", f"The session took longer than {minutes}.")
     else:
         if child.flooded.is_set():
             child.cut_short = Ended("failed", f"The session's process wrote more than {MOST_OUTPUT // 1_000_000} MB.")
-        elif not child.exited.is_set():
+        elif not (child.exited.is_set() and child.heard.is_set()):
             child.cut_short = Ended("failed", "The session was stopped.")
     if not child.exited.is_set():
         child.signal_group(signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(child.exited.wait(), GRACE)
+    await _clear(child)
+
+
+async def _clear(child: _Child) -> None:
+    """End what is left of the group, and let its last words come; who left it and holds the pipes is not awaited."""
     child.signal_group(signal.SIGKILL)
-    # Its last words may be read after its end; whoever left the group and holds the pipes is not waited for.
     with suppress(TimeoutError):
-        await asyncio.wait_for(child.closed.wait(), GRACE)
+        async with asyncio.timeout(GRACE):
+            await child.closed.wait()
     child.silence()
 
 

@@ -5,13 +5,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
+from butlers.runtime import child
 from butlers.runtime.base import Called, Ended, Event, Job, Limits, Said
+from butlers.runtime.child import Command
 from butlers.runtime.registry import RUNTIMES
 from tests.integration.runtime.small_butler import KEYS, PERSONA, TOKEN, SmallButler
 from tests.rig.waiting import until
@@ -163,6 +165,46 @@ async def test_ten_megabytes_of_output_end_it(butler: SmallButler, tmp_path: Pat
     assert await played(butler, tmp_path, program("print('x' * 12_000_000)")) == [
         Ended("failed", "The session's process wrote more than 10 MB.")
     ]
+
+
+async def test_lines_without_end_leave_others_their_turn(butler: SmallButler, tmp_path: Path) -> None:
+    unbroken = [0]
+
+    def read(_: bytes) -> Iterator[Event]:
+        unbroken[-1] += 1
+        yield from ()
+
+    async def others() -> None:
+        while True:
+            unbroken.append(0)
+            await asyncio.sleep(0)
+
+    job = job_of(butler, tmp_path, "command", program("pass"), FREE)
+    lines = Command((sys.executable, "-I", "-c", "import sys; sys.stdout.write('\\n' * 500_000)"), "", 1024)
+    beside = asyncio.create_task(others())
+    async with asyncio.timeout(60):
+        assert [type(event) async for event in child.played(job, lines, read, asyncio.Event())] == [Ended]
+    beside.cancel()
+    assert sum(unbroken) >= 500_000
+    assert max(unbroken) < 1000
+
+
+@pytest.mark.parametrize("how", ["its minutes are over", "the owner stops it"])
+async def test_nothing_more_is_read_of_one_that_is_to_end(how: str, butler: SmallButler, tmp_path: Path) -> None:
+    stop, said = asyncio.Event(), 0
+    limits, end = (Limits(minutes=0.02), "longer than") if how.startswith("its") else (FREE, "was stopped")
+    job = job_of(butler, tmp_path, "command", program("print('A bed.\\n' * 1000)"), limits)
+    async with asyncio.timeout(60):
+        async for event in RUNTIMES["command"].run(job, stop):
+            if isinstance(event, Ended):
+                assert end in event.text
+                break
+            # As where each word is written down: the program has long ended by then.
+            await asyncio.sleep(0.01)
+            said += 1
+            if said == 20 and limits == FREE:
+                stop.set()
+    assert said < 1000
 
 
 async def test_its_memory_is_bounded(butler: SmallButler, tmp_path: Path) -> None:
