@@ -7,14 +7,14 @@ called twice, and leaving any other call as uncertain.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from butlers.butler import Context, Result, Tool
 from butlers.schedules import Turn, first_due, turn
 from butlers.sessions.runner import tell_owner
-from shared.db.pool import Connection
+from shared.db.pool import BRIEFLY, Connection
 from shared.errors import ButlersError, Unavailable
 from shared.loops import apart, first_of, pause
 from shared.storage import occurrences, schedules, session_list, sessions
@@ -120,13 +120,14 @@ class Scheduler:
         claimed: list[Occurrence] = []
         async with context.db.work() as connection:
             if room > 0:
-                claimed = await claim(connection, context, room)
+                claimed = await claim(connection, context, room, hand.held)
             wait = await schedules.seconds_until_next(connection, context.name)
             untold = not hand.thinks and await end_unrun(connection, context.name)
         if untold:
             self._begin(tell_owner(context, context.stopping))
-        least = 0.0 if room > 0 else 0.5
-        hand.look_at = self._ticks() + max(least, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait))
+        hand.look_at = self._ticks() + max(
+            0.0 if room > 0 else 0.5, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait)
+        )
         hand.held.update(one.id for one in claimed)
         for one in claimed:
             self._begin(self._carry_out(hand, one))
@@ -145,15 +146,23 @@ class Scheduler:
             hand.held.discard(one.id)
 
     async def _keep_renewing(self) -> None:
-        """Keep the leases of what is in hand, as long as this process lives."""
-        never = asyncio.Event()
-        while True:
-            for hand in [one for one in self.hands.values() if one.held]:
-                timings = hand.context.settings.timings
-                with apart(log, "leases were not renewed", butler=hand.context.name):
-                    async with hand.context.db.work() as connection:
-                        await occurrences.keep_held(connection, [*hand.held], hand.context.instance, timings.lease)
-            await pause(never, min((h.context.settings.timings.renew for h in self.hands.values()), default=2.0))
+        """Keep the leases of what is in hand, as long as this process lives; no butler's wait for another's."""
+        never, under_way = asyncio.Event(), dict[str, asyncio.Task[None]]()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for name, hand in self.hands.items():
+                    if hand.held and (name not in under_way or under_way[name].done()):
+                        under_way[name] = group.create_task(renew(hand))
+                await pause(never, min((h.context.settings.timings.renew for h in self.hands.values()), default=2.0))
+
+
+async def renew(hand: Hand) -> None:
+    """Keep the leases of what is in hand for this butler; whatever holds one of its rows is not waited for long."""
+    with apart(log, "leases were not renewed", butler=hand.context.name):
+        async with hand.context.db.work(BRIEFLY) as connection:
+            await occurrences.keep_held(
+                connection, [*hand.held], hand.context.instance, hand.context.settings.timings.lease
+            )
 
 
 async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]) -> None:
@@ -172,9 +181,10 @@ async def end_unrun(connection: Connection, butler: str) -> bool:
     return needs.waiting or needs.lapsed or needs.untold
 
 
-async def claim(connection: Connection, context: Context, most: int) -> list[Occurrence]:
+async def claim(connection: Connection, context: Context, most: int, held: Collection[str] = ()) -> list[Occurrence]:
     """Claim what is due and what nobody holds any more; return what is to be carried out by this process.
 
+    What is `held` is in this process's hands already, though its lease may be over: it is still being carried out.
     A prompt becomes a session in the same unit of work, so that it is begun exactly once. INVARIANT: of what comes
     again and again one session waits at most, so that no queue grows faster than it is worked off.
     """
@@ -193,7 +203,7 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
             await _enqueue(connection, context, occurrence)
         elif occurrence is not None:
             claimed.append(occurrence)
-    claimed += await occurrences.take_over(connection, name, holder, lease, most)
+    claimed += await occurrences.take_over(connection, name, holder, lease, most, held)
     return claimed
 
 
@@ -216,7 +226,6 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
     """Call the occurrence's tool and write how it went; nothing is called that may have been and must not be twice."""
     context, name = hand.context, one.schedule.tool or ""
     tool = hand.tools.get(name)
-    lease = context.settings.timings.lease
     if tool is None:
         status: Status = "failed"
         outcome = f"The butler has no tool `{name}`."
@@ -224,7 +233,7 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
         status, outcome = "uncertain", WHY_UNCERTAIN
     else:
         async with context.db.work() as connection:
-            if not await occurrences.start_call(connection, one.id, context.instance, lease):
+            if not await occurrences.start_call(connection, one.id, context.instance, context.settings.timings.lease):
                 return
         status, outcome = await _call(hand, tool, one)
     if status != "done":
@@ -270,6 +279,5 @@ def _how_it_went(result: Result, tool: Tool) -> tuple[Status, str]:
 def with_lineage(one: Occurrence) -> Mapping[str, object]:
     """Return the arguments of `notify` under the occurrence, so that it goes out once, and the next one again."""
     arguments = one.schedule.arguments
-    context = arguments.get("request_context")
-    known = dict(context) if isinstance(context, Mapping) else {}
+    known = dict(context) if isinstance(context := arguments.get("request_context"), Mapping) else {}
     return {**arguments, "request_context": {**known, "idempotency_key": f"occurrence:{one.id}"}}

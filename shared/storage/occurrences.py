@@ -1,6 +1,6 @@
 """Occurrences: each time of a schedule once, claimed by one process under a lease, and how it went."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -49,6 +49,7 @@ TAKE_OVER = """
 UPDATE shared.occurrences o SET claimed_by = $2, leased_until = clock_timestamp() + $3::interval
 FROM shared.schedules s WHERE s.id = o.schedule_id AND o.id IN (
     SELECT id FROM shared.occurrences WHERE butler = $1 AND ended_at IS NULL AND leased_until < clock_timestamp()
+        AND id <> ALL ($5::text[]::uuid[])
     ORDER BY leased_until LIMIT $4 FOR UPDATE SKIP LOCKED)
 RETURNING o.id::text AS occurrence, o.status, s.name, s.zone, s.cron, s.once_at, s.prompt, s.tool, s.arguments,
     s.catch_up
@@ -56,10 +57,10 @@ RETURNING o.id::text AS occurrence, o.status, s.name, s.zone, s.cron, s.once_at,
 
 
 async def take_over(
-    connection: Connection, butler: str, holder: str, lease: timedelta, most: int
+    connection: Connection, butler: str, holder: str, lease: timedelta, most: int, held: Collection[str]
 ) -> Sequence[Occurrence]:
-    """Claim what a process had in hand that fell silent."""
-    rows = await connection.fetch(TAKE_OVER, butler, holder, lease, most)
+    """Claim what a process had in hand that fell silent; what this one has `held` all the time is none of it."""
+    rows = await connection.fetch(TAKE_OVER, butler, holder, lease, most, list(held))
     return [Occurrence(row["occurrence"], schedule_of(row), row["status"] == "running") for row in rows]
 
 

@@ -17,7 +17,7 @@ from shared.errors import InvalidInput
 from shared.storage import occurrences, sessions
 from shared.storage.schedules import Schedule
 from tests.integration.house import House
-from tests.rig.waiting import LONGEST, eventually
+from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BUTLER = "health"
@@ -136,6 +136,48 @@ async def test_what_is_in_hand_is_kept_and_nobody_else_takes_it(still_house: Hou
     stopping.set()
     await running
     assert (len(slow.calls), len(other.calls), await statuses(still_house)) == (1, 0, ["done"])
+
+
+async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(still_house: House) -> None:
+    house, renewed = still_house, set[object]()
+    scheduler, stopping, hang = Scheduler(), asyncio.Event(), asyncio.Event()
+    await given(house, counting("daily"))
+    owned = {name: Owned(house.context(name, renew=0.005), hang=hang) for name in (BUTLER, "greeter")}
+    async with owned["greeter"].context.db.work() as connection:
+        await follow(connection, "greeter", [counting("daily")])
+    await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+    for one in owned.values():
+        scheduler.take(one.hand)
+    running = asyncio.create_task(scheduler.run(stopping))
+    await until(lambda: all(one.calls for one in owned.values()))
+
+    async def often() -> bool:
+        text = "SELECT leased_until FROM shared.occurrences WHERE butler = 'greeter'"
+        renewed.add(await house.sql.fetchval(text))
+        # More than there would be if each of them waited for the other butler's row first.
+        return len(renewed) > 40
+
+    async with house.context(BUTLER).db.work("SET LOCAL idle_in_transaction_session_timeout = 0") as holding:
+        await holding.execute("SELECT FROM shared.occurrences WHERE butler = $1 FOR UPDATE", BUTLER)
+        await eventually(often)
+    hang.set()
+    stopping.set()
+    await running
+    assert await statuses(house) == ["done"] * 2
+
+
+async def test_what_is_in_hand_is_not_taken_from_itself_though_its_lease_is_over(still_house: House) -> None:
+    await given(still_house, counting("daily"))
+    slow = Owned(another(still_house), hang=asyncio.Event())
+    hand, scheduler = slow.hand, Scheduler()
+    await scheduler.look(hand)
+    await until(lambda: slow.calls)
+    await still_house.sql.execute("UPDATE shared.occurrences SET leased_until = clock_timestamp()")
+    await scheduler.look(hand)
+    assert slow.hang is not None
+    slow.hang.set()
+    await until(lambda: not hand.held)
+    assert (len(slow.calls), await statuses(still_house)) == (1, ["done"])
 
 
 async def test_a_prompt_becomes_one_waiting_session(still_house: House) -> None:
