@@ -1,8 +1,10 @@
-"""Hashes over texts and content, and the short references that stand for ids. Pure."""
+"""Hashes over texts and content, the short references that stand for ids, and what ids begin with. Pure."""
 
 import json
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Final
+from uuid import UUID
 
 
 def canonical_json(value: object) -> str:
@@ -67,3 +69,17 @@ def short(sha: str | None) -> str:
     It is `none` as long as there is no address.
     """
     return sha[:8] if sha else "none"
+
+
+_FIRST: Final = "00000000-0000-0000-0000-000000000000"
+_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+def that_begin(begins: str) -> tuple[UUID, UUID] | None:
+    """Return the first and the last id that begin so, by which an index finds all of them; None where none can."""
+    try:
+        first, last = (UUID(begins + filled[len(begins) :]) for filled in (_FIRST, _LAST))
+    except ValueError:
+        return None
+    # Read more freely than ids are written: in capitals, or with hyphens elsewhere.
+    return (first, last) if begins and str(first).startswith(begins) else None

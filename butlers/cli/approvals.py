@@ -14,7 +14,7 @@ from butlers.cli.terminal import (
     beginning,
     each,
     instant,
-    one_of,
+    only,
     owner_id,
     say,
     say_json,
@@ -309,9 +309,10 @@ async def _parts(connection: Connection, action: Record) -> int:
 
 async def _one(connection: Connection, said: str) -> Record:
     """Return the one approval that is meant by the beginning of its id, or by the reference of its message."""
-    rows = await pending_actions.list_actions(connection, None)
-    referred = {row["notification_id"] for row in await deliveries.referred(connection, said)}
-    return one_of(rows, said, "approval", {row["id"] for row in rows if row["notification_id"] in referred})
+    referred = [row["notification_id"] for row in await deliveries.referred(connection, said)]
+    begun, about = await pending_actions.ids_of(connection, said), await pending_actions.ids_about(connection, referred)
+    row = await pending_actions.one(connection, only(sorted({*begun, *about}), said, "approval"))
+    return only([] if row is None else [row], said, "approval")
 
 
 def _reference(row: Record) -> str:

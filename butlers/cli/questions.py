@@ -9,7 +9,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.terminal import (
     as_owner,
     instant,
-    one_of,
+    only,
     owner_id,
     say,
     say_json,
@@ -36,7 +36,8 @@ def add_to(line: typer.Typer) -> None:
 
 
 async def _one(connection: Connection, beginning: str) -> Record:
-    return one_of(await questions.latest_questions(connection, 1000), beginning, "question")
+    row = await questions.one(connection, only(await questions.ids_of(connection, beginning), beginning, "question"))
+    return only([] if row is None else [row], beginning, "question")
 
 
 @app.command("list")

@@ -8,7 +8,7 @@ import getpass
 import json
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ MESSENGER: Final = "messenger"
 # How many characters a row of a table shows of a text.
 ROOM: Final = 60
 Row = TypeVar("Row", Record, dict[str, object])
+Found = TypeVar("Found")
 
 
 def settings_of(
@@ -133,11 +134,15 @@ async def owner_id(connection: Connection) -> str:
     return str(found["id"])
 
 
-def one_of(rows: Sequence[Row], beginning: str, what: str, also: Collection[str] = ()) -> Row:
-    """Return the only row whose id begins so or is in `also`; raise InvalidInput unless there is exactly one."""
-    found = [row for row in rows if (beginning and str(row["id"]).startswith(beginning)) or row["id"] in also]
-    if len(found) > 1 and beginning:
-        raise InvalidInput(f"The ids of {len(found)} {what}s begin with `{beginning}`.", "Give more of the id.")
+def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
+    """Return the only row whose id begins so; raise InvalidInput unless there is exactly one."""
+    return only([row for row in rows if beginning and str(row["id"]).startswith(beginning)], beginning, what)
+
+
+def only(found: Sequence[Found], beginning: str, what: str) -> Found:
+    """Return the only one that was found; raise InvalidInput unless there is exactly one. Two stand for more."""
+    if len(found) > 1:
+        raise InvalidInput(f"The ids of several {what}s begin with `{beginning}`.", "Give more of the id.")
     if len(found) != 1:
         everything = " --all" if what in {"approval", "question", "token"} else ""
         raise InvalidInput(f"No {what} matches the id `{beginning}`.", f"See `butlers {what}s list{everything}`.")

@@ -12,6 +12,7 @@ import asyncpg
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
+from shared.hashing import that_begin
 from shared.storage.audit_bindings import ADDRESS, WORDS
 from shared.storage.tool_calls import NewCall
 
@@ -414,15 +415,40 @@ async def expire(connection: Connection, action_id: str, why: Why) -> bool:
     return await connection.fetchval(EXPIRE, *why.line("expired"), UUID(action_id)) is not None
 
 
-LIST = f"""
+BEGINS = "SELECT id::text FROM shared.pending_actions a WHERE id BETWEEN $1 AND $2 ORDER BY a.id LIMIT 2"
+
+
+async def ids_of(connection: Connection, begins: str) -> list[str]:
+    """Return the ids of actions that begin so, two at most."""
+    between = that_begin(begins)
+    return [] if between is None else [row["id"] for row in await connection.fetch(BEGINS, *between)]
+
+
+ABOUT = "SELECT id::text FROM shared.pending_actions WHERE notification_id = ANY ($1) LIMIT 2"
+
+
+async def ids_about(connection: Connection, notification_ids: Sequence[str]) -> list[str]:
+    """Return the ids of actions about these notifications, two at most."""
+    return [row["id"] for row in await connection.fetch(ABOUT, [UUID(one) for one in notification_ids])]
+
+
+ROW = f"""
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
     {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
     n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to,
     d.id::text AS delivery_id, a.tool_name, c.arguments, c.says, c.risk, c.result
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id LEFT JOIN shared.tool_calls c ON c.id = a.id
-WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
+ONE = f"{ROW} WHERE a.id = $1"
+
+
+async def one(connection: Connection, action_id: str) -> Record | None:
+    """Return one action as the list has it, or None."""
+    return await connection.fetchrow(ONE, UUID(action_id))
+
+
+LIST = f"{ROW} WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at"
 
 
 async def list_actions(connection: Connection, status: str | None) -> list[Record]:

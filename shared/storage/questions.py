@@ -11,6 +11,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from shared.db.pool import Connection, Record, tell
+from shared.hashing import that_begin
 from shared.storage.pending_actions import Event, record
 from shared.storage.tool_calls import REALM
 
@@ -188,6 +189,15 @@ async def held_back(connection: Connection, ids: Sequence[str], burst: int, wind
     The first were asked before the window; before the others `burst` were asked within it, and not answered.
     """
     return [row["id"] for row in await connection.fetch(HELD_BACK, [UUID(one) for one in ids], burst, window)]
+
+
+BEGINS: Final = "SELECT id::text FROM shared.questions q WHERE id BETWEEN $1 AND $2 ORDER BY q.id LIMIT 2"
+
+
+async def ids_of(connection: Connection, begins: str) -> list[str]:
+    """Return the ids of questions that begin so, two at most."""
+    between = that_begin(begins)
+    return [] if between is None else [row["id"] for row in await connection.fetch(BEGINS, *between)]
 
 
 LATEST: Final = f"{ROW} ORDER BY asked_at DESC, id LIMIT $1"

@@ -8,7 +8,7 @@ from uuid import UUID
 from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
 from shared.errors import Forbidden, InvalidInput
-from shared.hashing import digest
+from shared.hashing import digest, that_begin
 from shared.storage.notifications import take_turn
 
 # What a person reads of a status.
@@ -49,13 +49,13 @@ async def newest(connection: Connection, butler: str | None, most: int, only: st
     return await connection.fetch(LATEST, butler, most, only)
 
 
-BEGINS = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
+BEGINS = "SELECT id::text FROM shared.sessions s WHERE id BETWEEN $1 AND $2 ORDER BY s.id LIMIT 2"
 
 
 async def id_of(connection: Connection, begins: str) -> str:
     """Return the id that begins so; raise InvalidInput if none does, or more than one."""
-    plain = begins and set(begins) <= set("0123456789abcdef-")
-    rows = await connection.fetch(BEGINS, begins) if plain else []
+    between = that_begin(begins)
+    rows = [] if between is None else await connection.fetch(BEGINS, *between)
     if len(rows) != 1:
         several = "More than one session begins" if rows else "No session begins"
         raise InvalidInput(f"{several} with `{begins[:40]}`.", "`butlers sessions list` shows them.")

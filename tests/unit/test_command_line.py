@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.main import get_command
@@ -14,6 +15,7 @@ from butlers.cli.app import FILES, build
 from butlers.cli.logs import Reader
 from butlers.cli.terminal import instant, one_of
 from shared.errors import InvalidInput
+from shared.hashing import that_begin
 from shared.telemetry.logs import OwnFile
 
 Command = Any  # of typer's own copy of click
@@ -47,10 +49,31 @@ def test_a_word_alone_brings_its_command_and_all_of_them_the_whole() -> None:
 def test_what_two_things_could_be_meant_by_means_neither() -> None:
     rows: list[dict[str, object]] = [{"id": "7a2b-1"}, {"id": "9c-2"}, {"id": "9c-3"}]
     assert one_of(rows, "7a2b", "approval") == rows[0]
-    assert one_of(rows, "QQQQ", "approval", {"9c-2"}) == rows[1]
-    for said, also in (("9c", ()), ("7a2b", {"9c-2"}), ("QQQQ", {"9c-2", "9c-3"}), ("", ()), ("QQQQ", ())):
+    for said in ("9c", "", "QQQQ"):
         with pytest.raises(InvalidInput):
-            one_of(rows, said, "approval", also)
+            one_of(rows, said, "approval")
+
+
+def test_an_id_begins_only_as_ids_are_written() -> None:
+    one = "0198a2b4-77f0-4a11-8c3e-1f2a3b4c5d6e"
+    for size in range(1, len(one) + 1):
+        between = that_begin(one[:size])
+        assert between is not None
+        assert all(str(end).startswith(one[:size]) for end in between), size
+        assert between[0] <= UUID(one) <= between[1]
+    for none in (
+        "",
+        "zz",
+        f"{one}0",
+        one.upper(),
+        one.replace("-", ""),
+        "0198a-",
+        f"{{{one[:8]}",
+        "urn:uuid:01",
+        "_1",
+        "%",
+    ):
+        assert that_begin(none) is None, none
 
 
 def test_a_moment_has_one_form() -> None:

@@ -39,6 +39,14 @@ DELIVERY: Final = """
 INSERT INTO messenger.deliveries (notification_id, class, channel, address, status)
 VALUES ($1, 'third_party', 'telegram', '4242', 'uncertain') RETURNING id::text
 """
+NEAR: Final = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_args, status) VALUES ($1, 'greeter', '{}', 'expired')
+"""
+MORE_THAN_CAN_BE_READ: Final = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_args, status)
+SELECT gen_random_uuid(), 'greeter', jsonb_build_object('x', repeat('x', 1000000)), 'expired'
+FROM generate_series(1, 1000)
+"""
 SPAM: Final = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason)
 SELECT 'parked', $1, $2, $3, $4 || ' ' || n FROM generate_series(1, $5::int) n
@@ -271,6 +279,27 @@ async def test_nobody_says_yes_to_what_cannot_be_read(still_house: House, consol
     assert "Denied" in await said(still_house, "approvals", "deny", there.action)
     assert await status(console, there.action) == "denied"
     assert await status(console, honest.action) == "pending"
+
+
+async def test_one_is_meant_by_its_id_and_none_of_the_others_is_read(still_house: House, honest: Put) -> None:
+    action = honest.action
+    near = f"{action[:-1]}{'0' if action[-1] != '0' else '1'}"
+    await still_house.sql.execute(NEAR, near)
+    several = await asyncio.to_thread(call, still_house, "approvals", "show", action[:8])
+    assert str(several.exception).startswith(f"The ids of several approvals begin with `{action[:8]}`.")
+    await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE id = $1", near)
+    for none in (f"{action[:8]}g", action.replace("-", ""), f"{action}0"):
+        ended = await asyncio.to_thread(call, still_house, "approvals", "deny", none)
+        assert str(ended.exception).startswith(f"No approval matches the id `{none}`."), none
+    await still_house.sql.execute(MORE_THAN_CAN_BE_READ)
+    database = await still_house.sql.fetchval("SELECT current_database()")
+    times = f"ALTER ROLE {database}_owner IN DATABASE {database} SET statement_timeout ="
+    await still_house.sql.execute(f"{times} '1s'")
+    try:
+        assert action in await said(still_house, "approvals", "show", action[:8])
+        assert "Denied" in await said(still_house, "approvals", "deny", action[:8])
+    finally:
+        await still_house.sql.execute(f"{times} '20s'")
 
 
 async def test_an_odd_question_keeps_no_other_from_its_address(

@@ -24,6 +24,13 @@ async def console(still_house: House) -> AsyncIterator[Running]:
         yield running
 
 
+TAKEN_BACK = """
+INSERT INTO shared.questions (id, origin_butler, title, question, action_label, urgency, expires_at, status, closed_at)
+SELECT gen_random_uuid(), 'health', 'Many', 'One of many?', 'OK', 'low', clock_timestamp() + interval '1 day',
+    'withdrawn', clock_timestamp() FROM generate_series(1, 1100)
+"""
+
+
 async def stands(house: House, question: str) -> tuple[object, ...]:
     row = await questions.one(house.sql, question)
     assert row is not None
@@ -98,3 +105,13 @@ async def test_the_command_line_lists_shows_and_answers(still_house: House) -> N
     again = await asyncio.to_thread(call, still_house, "questions", "answer", short, "--dismiss")
     assert "Nothing was changed" in str(again.exception)
     assert await stands(still_house, question) == ("accepted", "Later", "cli")
+
+
+async def test_whatever_others_took_back_a_question_is_meant_by_its_id(still_house: House) -> None:
+    question = await asked(still_house, "Yes", "No")
+    await still_house.sql.execute(TAKEN_BACK)
+    assert "2. “No”" in await said(still_house, "questions", "show", question[:8])
+    assert "“No”" in await said(still_house, "questions", "answer", question[:8], "2")
+    assert await stands(still_house, question) == ("dismissed", "No", "cli")
+    none = await asyncio.to_thread(call, still_house, "questions", "show", "")
+    assert str(none.exception).startswith("No question matches the id ``.")

@@ -9,7 +9,16 @@ from butlers.console.queries import contacts as people
 from butlers.console.queries import history as history_shown
 from messenger.storage import cards
 from shared.config.timings import STANDARD
-from shared.storage import audit_seals, contacts, deliveries, history, rules
+from shared.storage import (
+    audit_seals,
+    contacts,
+    deliveries,
+    history,
+    pending_actions,
+    questions,
+    rules,
+    session_list,
+)
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,12 +51,21 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
         pytest.param(deliveries.ONE, ("deliveries_pkey",), id="delivery"),
         pytest.param(people.PERSON, ("contacts_pkey", "entries_of_a_contact"), id="page of a contact"),
         pytest.param(rules.ONE, ("approval_rules_pkey",), id="page of a rule"),
+        pytest.param(pending_actions.ABOUT, ("actions_by_notification",), id="approvals of a message"),
+        pytest.param(pending_actions.ONE, ("pending_actions_pkey", "tool_calls_pkey"), id="approval"),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
     ],
 )
 async def test_what_is_asked_for_is_found_by_indexes(still_house: House, text: str, indexes: tuple[str, ...]) -> None:
     plan = await still_house.plan_of(text)
     assert [name for name in indexes if name not in plan] == [], plan
+
+
+@pytest.mark.parametrize("text", [pending_actions.BEGINS, questions.BEGINS, session_list.BEGINS])
+async def test_what_an_id_begins_with_is_looked_up_in_an_index_and_no_further(still_house: House, text: str) -> None:
+    plan = await still_house.plan_of(text)
+    assert "Index Cond: ((id >= $1) AND (id <= $2))" in plan, plan
+    assert "Sort" not in plan, plan
 
 
 async def test_what_the_owner_said_of_a_question_is_found_by_an_index(still_house: House) -> None:
