@@ -21,6 +21,8 @@ FILE: Final = "settings.json"
 EARLIER_PORTS: Final = {"BUTLERS_PORT_BASE": "41100"}
 # Where the latest log lines are kept, below the home.
 LOGS: Final = "logs"
+# In which each session has a folder while it runs, below the home.
+SESSIONS: Final = "sessions"
 # What others must not do with it: who may write here can put a folder of theirs in the place of one of ours.
 WRITABLE_BY_OTHERS = 0o022
 

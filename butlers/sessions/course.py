@@ -17,13 +17,13 @@ from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
 from shared.errors import ButlersError
+from shared.home_folder import SESSIONS
 from shared.loops import first_of, pause
 from shared.storage import session_list, sessions
 from shared.storage.sessions import Claimed, Course, Ending, Finish
 from shared.telemetry.logs import logger
 
 log = logger("butlers.sessions")
-FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
 DIED: Final = "Its process ended before it was done."
@@ -86,7 +86,7 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
 
 def folder_of(home: Path, session_id: str) -> Path:
     """Return the folder that a session has while it runs."""
-    return home / FOLDER / session_id
+    return home / SESSIONS / session_id
 
 
 def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded) -> Job:

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 from shared.db import witness
 from shared.errors import Misconfigured, Unavailable
-from shared.home_folder import LOGS
+from shared.home_folder import LOGS, SESSIONS
 from shared.postgres import backup as database
 
 ABOUT: Final = "about.json"
@@ -50,7 +50,7 @@ def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
             with gzip.open(out, "wb", compresslevel=1) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
                 _add(archive, ABOUT, json.dumps(asdict(about)).encode())
                 archive.addfile(_member(DATABASE, data.seek(0, os.SEEK_END)), _from_start(data))
-                for path in _kept(home):
+                for path in kept(home):
                     archive.add(path, f"{HOME}/{path.relative_to(home)}", recursive=False)
             out.flush()
             os.fsync(out.fileno())
@@ -88,7 +88,7 @@ def _unpack(file: Path, draft: Path) -> About:
     try:
         with gzip.open(file) as packed, tempfile.TemporaryFile(dir=draft.parent) as data:
             with tarfile.open(fileobj=packed, mode="r|") as archive:
-                about = _read(archive, draft, data)
+                about = read(archive, draft, data)
             while packed.read(1 << 20):
                 pass
             data.seek(0)
@@ -99,7 +99,7 @@ def _unpack(file: Path, draft: Path) -> About:
     return about
 
 
-def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
+def read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
     """Read the parts in their order: what the backup says of itself, the database, and the files of the home."""
     about: About | None = None
     for member in archive:
@@ -110,6 +110,8 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
             shutil.copyfileobj(content, data)
         elif member.name.startswith(f"{HOME}/") and _belongs(Path(member.name.removeprefix(f"{HOME}/"))):
             database.unpack(archive, member, draft, member.name.removeprefix(f"{HOME}/"))
+        elif Path(member.name).parts[:2] == (HOME, SESSIONS):
+            continue  # a backup by an earlier version holds these
         else:
             raise ValueError(member.name)
     if about is None or about.form != FORM:
@@ -117,7 +119,7 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
     return about
 
 
-def _kept(home: Path) -> Iterator[Path]:
+def kept(home: Path) -> Iterator[Path]:
     """Yield what a backup keeps of a home."""
     for path in sorted(home.rglob("*")):
         if _belongs(path.relative_to(home)) and not path.is_symlink() and (path.is_dir() or path.is_file()):
@@ -125,13 +127,14 @@ def _kept(home: Path) -> Iterator[Path]:
 
 
 def _belongs(path: Path) -> bool:
-    """Return whether a backup holds this of a home: all but the database, the logs, the witness, drafts and locks.
+    """Return whether a backup holds this of a home.
 
+    It holds all but the database, the logs, the folders of sessions that run, the witness, drafts and locks.
     Asked on both ways: a file that says where the data lies would have a restore remove what is there.
     """
     parts = path.parts or ("",)
     is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
-    return not (is_database or parts[0] == LOGS or path.name == witness.FILE or path.name.startswith("."))
+    return not (is_database or parts[0] in {LOGS, SESSIONS} or path.name == witness.FILE or path.name.startswith("."))
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
