@@ -20,6 +20,10 @@ class Tried:
     breaches: Sequence[str]
 
 
+# All classes together ask more than may wait of one butler: what an earlier one asked is not waited for any more.
+OVER: Final = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE status = 'pending'"
+
+
 async def run_class(world: World, attack: AttackClass, every: int = 1, most: int = 1000) -> list[Tried]:
     """Every n-th attempt of a class and its controls, until so many got through.
 
@@ -27,7 +31,7 @@ async def run_class(world: World, attack: AttackClass, every: int = 1, most: int
     """
     chosen = [*attack.controls, *attack.attempts[::every]]
     before = len(await world.fleet.outside.journal())
-    for statement in attack.prepare:
+    for statement in (OVER, *attack.prepare):
         await world.fleet.sql(statement)
     try:
         tried, left = [], []
