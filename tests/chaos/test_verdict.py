@@ -68,6 +68,13 @@ def test_what_no_delivery_of_a_run_can_have_ended_as_is_a_breach_there_only() ->
     assert (given.figures["deliveries_dead"], given.figures["deliveries_sent"]) == (1, 2)
 
 
+def test_what_lost_its_rule_after_three_noes_ends_as_refused_rightly() -> None:
+    never = frozenset({"refused"})
+    cooled, denied = (replace(FAILED, delivery="refused", reason=why) for why in ("cooled_down", "denied"))
+    assert verdict([], [], [cooled], never=never).broken == ()
+    assert verdict([], [], [denied], never=never).broken == ("ended refused (denied): tea",)
+
+
 AGAIN = replace(SENT, provider_id="57")
 
 

@@ -135,7 +135,12 @@ def verdict(
         *(told for row in rows for told in _in_its_parts(row, left.get(row.text, ()))),
         *(told for row in rows for told in _as_it_left(row, left.get(row.text, ()))),
         *_accounted_for(journal, by_text),
-        *(f"ended {row.delivery} ({_why(row)}): {row.text}" for row in rows if row.delivery in never),
+        *(
+            f"ended {row.delivery} ({_why(row)}): {row.text}"
+            for row in rows
+            # Where its rule has gone, a message is asked about, and not after the owner said no three times.
+            if row.delivery in never and _why(row) != "cooled_down"
+        ),
     ]
     once = tuple(dict.fromkeys(broken))
     return Verdict(once, {**_figures(acknowledgements, rows, left, aimed_since), **by_promise(once)})
