@@ -57,7 +57,7 @@ PROMPTED: Final = "Take in a route.v1 with a prompt: a session of this butler."
 
 def asking(context: Context, others: Sequence[str]) -> Components:
     """Make what takes prompts in, and, for a butler that may ask others, what asks them."""
-    # By who asks: set as long as a question of that butler's is written down.
+    # By who asks: held as long as a prompt of that butler's is written down.
     askers = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def execute(call: ToolCall) -> Result:
@@ -165,7 +165,8 @@ def _text(arguments: Arguments, name: str) -> str:
 @asynccontextmanager
 async def _turn(lock: asyncio.Lock) -> AsyncIterator[None]:
     try:
-        await asyncio.wait_for(lock.acquire(), MOST_SECONDS)
+        async with asyncio.timeout(MOST_SECONDS):
+            await lock.acquire()
     except TimeoutError:
         raise Locked(*NOW_HELD) from None
     try:

@@ -10,7 +10,7 @@ ABOUT = b'{"made_at": "now", "program": "1", "postgres": 17, "form": 1}'
 
 
 def test_what_a_session_has_while_it_runs_is_in_no_backup(tmp_path: Path) -> None:
-    for name in ("keys/greeter/key", "sessions/one/token", "sessions/one/work/draft"):
+    for name in ("keys/greeter/key", "sessions/one/token", "sessions/one/notes/draft"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
