@@ -31,6 +31,8 @@ NOW = datetime(2025, 1, 20, 18, 30)  # noqa: DTZ001  # what the local clock show
         ("at seven", MONDAY, ["07:00"]),
         ("at eleven pm", SUNDAY, ["23:00"]),
         ("And on Friday around noon?", FRIDAY, ["12:00"]),
+        ("on Monday at eleven pm", date(2025, 1, 13), ["23:00"]),
+        ("on Monday at four", MONDAY, ["16:00", "04:00"]),
         ("quarter to ten yesterday", SUNDAY, ["21:45", "09:45"]),
         ("2025-01-17 at 16:05, not at 3", FRIDAY, ["15:00", "03:00"]),
         ("2025-01-17T04:20:00", FRIDAY, ["04:20"]),

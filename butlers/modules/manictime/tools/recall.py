@@ -70,7 +70,10 @@ class Meant:
 
 
 def meant(question: str, now: datetime) -> Meant:
-    """Return which time the words ask about; a time that has not come yet today is that of yesterday."""
+    """Return which time the words ask about.
+
+    A time that has not come yet today is that of yesterday, and on a day told by its name that of a week before.
+    """
     *_, day = [None, *(found[1].lower() for found in DATE.finditer(question))]
     times: list[tuple[int, ...]] = [found for one in TIME.finditer(question) if (found := _minutes(one))]
     on = _day(day, now.date())
@@ -79,8 +82,8 @@ def meant(question: str, now: datetime) -> Meant:
     minutes = times[-1]
     if on == now.date():
         past = tuple(one for one in minutes if one <= now.hour * 60 + now.minute)
-        if not past and day is None:
-            return Meant(on - timedelta(days=1), minutes)
+        if not past and day in (None, *WEEKDAYS):
+            return Meant(on - timedelta(days=1 if day is None else 7), minutes)
         minutes = past or minutes
     return Meant(on, minutes)
 
