@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
@@ -219,11 +220,11 @@ async def ingest(context: Context, call: ToolCall) -> Result:
 
 def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
-    routes = Routes(context.db)
+    routes, files = Routes(context.db), Counter[str]()
     tools = [
         Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context, routes), hop=True),
         Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
-        Tool("fetch_attachment", "Have a file of a message fetched.", OBJECT, partial(pass_on, context), hop=True),
+        Tool("fetch_attachment", "Have a message's file fetched.", OBJECT, partial(pass_on, context, files), hop=True),
         Tool("tell", "Let another butler know something.", OBJECT, partial(tell, context), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]

@@ -71,7 +71,7 @@ async def mark(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> bo
         raise NotOurs("A backup was put back; nothing of this was kept.") from None
     except OverLimit:
         async with worker.context.db.work() as connection:
-            until = await rate_limits.free_at(connection, claimed.channel, claimed.address)
+            until = await rate_limits.free_at(connection, claimed.channel, claimed.address, claimed.origin)
             await deliveries.delay(connection, claimed, "rate_limited", until or 0.0, worker.timings.braked_again)
         rate_limited_total.labels(channel=claimed.channel).inc()
     return False
@@ -90,7 +90,8 @@ async def _asked(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> 
         leaves = await _mark(connection, claimed, verdict, marker, worker.timings.lease)
         if leaves is None:
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
-        if not leaves or not await rate_limits.spend(connection, claimed.channel, claimed.address, worker.limited):
+        place = claimed.channel, claimed.address, claimed.origin
+        if not leaves or not await rate_limits.spend(connection, *place, worker.limited):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
         moved = await worker.witness.move(connection) if covered else None
     if moved is not None:

@@ -4,6 +4,8 @@ The bytes are never looked into and never run: they go into rows that this butle
 """
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from imaplib import IMAP4
@@ -23,7 +25,7 @@ from shared.errors import ButlersError, Forbidden, Gone, InvalidInput, TooLarge,
 from shared.storage import attachments
 from shared.storage.attachments import Reference
 
-# Files fetched at once, since each is held in memory.
+# Files fetched at once, since each is held in memory; of one butler one, so that it keeps no other's waiting.
 AT_ONCE: Final = 2
 # The largest with its encoding.
 MOST_ENCODED: Final = 30 * 2**20
@@ -39,6 +41,8 @@ class Files:
     bot: str
     source: Source | None
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    # By butler.
+    turns: Mapping[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
 
 async def fetch_attachment(context: Context, files: Files, call: ToolCall) -> Result:
@@ -62,7 +66,7 @@ async def _fetch(context: Context, files: Files, asked: AttachmentRequest) -> No
     if (found.size or 0) > attachments.LARGEST:
         raise TooLarge
     try:
-        async with asyncio.timeout(context.settings.timings.attachment_wait), files.room:
+        async with asyncio.timeout(context.settings.timings.attachment_wait), files.turns[butler], files.room:
             body = await _from_channel(files, found)
     except TimeoutError:
         raise Unavailable("The file did not come in time.", "Try again in a minute.") from None

@@ -67,6 +67,8 @@ class Claimed:
     card_kind: str | None = None
     # Where it goes out, which is where it was asked for.
     realm: str = ""
+    # The butler whose message it is, or about whose message; empty for the house's own.
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ next AS MATERIALIZED (
     WHERE due AND address NOT IN (SELECT address FROM held)
         AND NOT EXISTS (SELECT FROM messenger.circuit_breakers WHERE channel = $3 AND since IS NOT NULL)
         AND NOT EXISTS (SELECT FROM messenger.rate_limits
-            WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
+            WHERE key IN ($3 || ':' || address, $3 || ':of:' || origin) AND free_at > clock_timestamp())
     ORDER BY other, turn, lot LIMIT 4 * $2::int),
 taken AS MATERIALIZED (
     SELECT q.id FROM next JOIN messenger.deliveries q ON q.id = next.id WHERE q.status = 'queued'
@@ -155,7 +157,7 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
     d.revision, d.created_at, d.repeated, d.digest_id::text,
-    d.about::text, d.card_kind, d.realm
+    d.about::text, d.card_kind, d.realm, coalesce(d.origin_butler, '')
 """
 
 
@@ -225,7 +227,7 @@ async def mark(
     """
     (n, wire_sha), rule = part, UUID(decision.rule_id) if decision and decision.rule_id else None
     yes = decision.approval_id if decision else None
-    keys = rate_limits.keys(claimed.channel, claimed.address)
+    keys = rate_limits.keys(claimed.channel, claimed.address, claimed.origin)
     args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease, yes, keys)
     try:
         leaves: bool | None = await connection.fetchval(MARK, *args)

@@ -32,14 +32,14 @@ WHERE r.free_at <= clock_timestamp() RETURNING key
 """
 
 
-async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
-    """Spend one message from its buckets, and return whether it may leave now.
+async def spend(connection: Connection, channel: str, address: str, origin: str, counted: Collection[str]) -> bool:
+    """Spend one message from its buckets, and return whether it may leave now; `origin` is the butler it comes from.
 
     On False the caller's transaction must not be committed. What is not counted spends nothing.
     """
     if channel not in counted:
         return True
-    asked = CHANNELS[channel].limits(address)
+    asked = CHANNELS[channel].limits(address, origin)
     bursts, spans = [one.burst for one in asked.values()], [one.every for one in asked.values()]
     return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
 
@@ -49,9 +49,9 @@ async def first_in(connection: Connection, key: str, every: timedelta) -> bool:
     return bool(await connection.fetch(SPEND, [key], [1], [every]))
 
 
-def keys(channel: str, address: str) -> list[str]:
-    """Return the keys of the buckets that a message to this address spends from."""
-    return list(CHANNELS[channel].limits(address))
+def keys(channel: str, address: str, origin: str) -> list[str]:
+    """Return the keys of the buckets that a butler's message to this address spends from."""
+    return list(CHANNELS[channel].limits(address, origin))
 
 
 FREE_AT: Final = """
@@ -60,9 +60,9 @@ WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
 """
 
 
-async def free_at(connection: Connection, channel: str, address: str) -> float | None:
-    """Return from when on the next to this address may leave (seconds since 1970), None if that is past."""
-    found: float | None = await connection.fetchval(FREE_AT, keys(channel, address))
+async def free_at(connection: Connection, channel: str, address: str, origin: str) -> float | None:
+    """Return from when on a butler's next to this address may leave (seconds since 1970), None if that is past."""
+    found: float | None = await connection.fetchval(FREE_AT, keys(channel, address, origin))
     return found
 
 

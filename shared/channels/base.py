@@ -135,8 +135,8 @@ class ChannelSpec:
     address: AddressForm
     thread: ThreadForm
     render: Callable[[Message], tuple[Wire, ...]]
-    # What one message to an address spends from, by key.
-    limits: Callable[[str], Mapping[str, Limit]]
+    # What one message to an address spends from, by key; the other word is its butler, "" for the house's own.
+    limits: Callable[[str, str], Mapping[str, Limit]]
     # The address invented for a new installation's owner, where nobody is, and the one that messages come from there.
     sandbox_owner: str
     sandbox_sender: str = ""

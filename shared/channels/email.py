@@ -41,9 +41,10 @@ _MAX_DOMAIN: Final = 253  # RFC 1035 2.3.4, in presentation form without the fin
 _LOCAL: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
-# In any minute at most 30 mails, in any day 500.
+# In any minute at most 30 mails, in any day 500; of one butler 350, which leaves the others some of the day.
 MAIL_MINUTE: Final = Limit(10, timedelta(seconds=3))
 MAIL_DAY: Final = Limit(100, timedelta(seconds=216))
+MAIL_BUTLER: Final = Limit(50, timedelta(seconds=288))
 
 
 def _parse(token: str) -> str:
@@ -78,9 +79,10 @@ def _realm(url: str) -> str:
     return f"{account.username or ''}@{account.hostname}"
 
 
-def limits(_address: str) -> Mapping[str, Limit]:
-    """Return what one mail spends from, whoever it is for."""
-    return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE}
+def limits(_address: str, origin: str) -> Mapping[str, Limit]:
+    """Return what one mail spends from, whoever it is for: the house's limits, and those of its butler."""
+    of_butler = {f"email:of:{origin}": MAIL_BUTLER} if origin else {}
+    return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE, **of_butler}
 
 
 def render(message: Message) -> tuple[Wire, ...]:

@@ -98,8 +98,8 @@ _EMOJIS: Final = (
 REACTIONS: Final = tuple(_EMOJIS.split())
 
 
-def limits(address: str) -> Mapping[str, Limit]:
-    """Return what one message spends from: the bot's limit, and the chat's."""
+def limits(address: str, _origin: str) -> Mapping[str, Limit]:
+    """Return what one message spends from, whichever butler's it is: the bot's limit, and the chat's."""
     return {"telegram": BOT, f"telegram:{address}": CHAT if is_private_chat(address) else GROUP}
 
 

@@ -1,10 +1,12 @@
 """Files that came with a message: fetched from their channel when its butler asks, for that butler alone."""
 
+import asyncio
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import replace
 from email.message import EmailMessage
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
@@ -18,12 +20,13 @@ from shared.auth.tokens import Caller
 from shared.db.pool import Record
 from shared.storage import attachments
 from shared.storage.attachments import Reference
+from switchboard.attachment import MOST_AT_ONCE
 from tests.integration.daemon.test_conversations import asked
 from tests.integration.daemon.test_routing import begun, event, there
 from tests.integration.house import House
 from tests.integration.mailboxes import mailbox
 from tests.integration.sandbox_runner import OWNER
-from tests.rig.waiting import eventually
+from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -118,6 +121,28 @@ async def test_a_provider_that_is_away_is_named_and_its_file_comes_later(house: 
     assert (answer["code"], "Telegram" in str(answer["error"])) == ("target_unavailable", True)
     [block] = (await read(house, "health", row["id"])).blocks
     assert "late" in text_of(block)
+
+
+async def test_a_butler_that_asks_for_many_files_keeps_no_other_butlers_waiting(house: House, message: str) -> None:
+    many, other = [
+        await sent(house, f"/{butler} {message}", "a.txt", "text/plain", b"x") for butler in ("health", "greeter")
+    ]
+    await house.box.api("faults", channel="telegram", stage="getFile", fault="slow", times=MOST_AT_ONCE + 1, value=0.4)
+    wish = {"message_id": str(many["id"]), "number": 1}
+    asking = [asyncio.create_task(house.hop("health", "switchboard", "fetch_attachment", wish)) for _ in range(20)]
+    refused = list(await asyncio.gather(*(await first(asking, 20 - MOST_AT_ONCE))))
+    assert (await read(house, "greeter", other["id"])).blocks
+    assert len([one for one in asking if not one.done()]) >= MOST_AT_ONCE // 2, "they come one after the other"
+    assert {one["code"] for one in refused} == {"target_unavailable"}
+    assert [one["status"] for one in await asyncio.gather(*asking)].count("ok") == MOST_AT_ONCE
+
+
+async def first(tasks: Sequence[asyncio.Task[Any]], count: int) -> list[asyncio.Task[Any]]:
+    """The first so many of these that are done."""
+    async with asyncio.timeout(LONGEST):
+        while len(done := [one for one in tasks if one.done()]) < count:
+            await asyncio.wait([one for one in tasks if not one.done()], return_when=asyncio.FIRST_COMPLETED)
+    return done
 
 
 async def test_of_fetched_files_the_latest_few_are_kept(house: House, message: str) -> None:

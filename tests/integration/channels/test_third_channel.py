@@ -31,7 +31,7 @@ def rendered(message: Message) -> tuple[Wire, ...]:
     return (Wire(verb="WRITE", to=message.address, body=message.text.encode()),)
 
 
-def limits(address: str) -> Mapping[str, Limit]:
+def limits(address: str, _origin: str) -> Mapping[str, Limit]:
     return {f"file:{address}": Limit(1, timedelta(hours=1))}
 
 

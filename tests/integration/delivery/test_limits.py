@@ -110,7 +110,7 @@ async def test_a_bucket_never_gives_more_than_its_burst_and_what_ran_in(still_ho
 
 async def test_the_clock_of_the_process_has_no_say(still_house: House) -> None:
     overheard = Overheard(still_house.sql)
-    assert await rate_limits.spend(cast("Connection", overheard), "telegram", new_chat(), BOTH)
+    assert await rate_limits.spend(cast("Connection", overheard), "telegram", new_chat(), "greeter", BOTH)
     spans = {telegram.BOT.every, telegram.CHAT.every}
     assert overheard.arguments, "something is spent"
     assert {one for one in overheard.arguments if not isinstance(one, str | int)} == spans
@@ -123,6 +123,7 @@ async def test_the_clock_of_the_process_has_no_say(still_house: House) -> None:
         (telegram.GROUP, timedelta(minutes=1), 20),
         (email.MAIL_MINUTE, timedelta(minutes=1), 30),
         (email.MAIL_DAY, timedelta(days=1), 500),
+        (email.MAIL_BUTLER, timedelta(days=1), 350),
     ],
 )
 async def test_burst_and_refill_together_stay_within_what_is_promised(
@@ -169,12 +170,17 @@ async def test_a_group_waits_at_its_fourth_message_without_an_attempt_counted(st
     assert len(still_house.sent(message)) == 4
 
 
-@pytest.mark.parametrize("counted", [BOTH, frozenset[str]()], ids=["counted", "uncounted"])
+@pytest.mark.parametrize(
+    ("key", "counted"),
+    [("email:day", BOTH), ("email:of:greeter", BOTH), ("email:day", frozenset[str]())],
+    ids=["counted", "of_butler", "uncounted"],
+)
 async def test_the_marker_decides_and_puts_it_back_as_a_delay(
-    still_house: House, message: str, counted: frozenset[str]
+    still_house: House, message: str, key: str, counted: frozenset[str]
 ) -> None:
+    await still_house.sql.execute(FREE)
     told = await in_queue(still_house, message, channel="email")
-    used_up = (SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=-1))
+    used_up = (SEED, key, 100, timedelta(seconds=216), timedelta(hours=-1))
     worker = worker_where(still_house, lambda: still_house.sql.execute(*used_up))
     worker.limited = counted
     await work(worker)
@@ -202,6 +208,39 @@ async def test_what_is_left_of_the_day_is_sent_and_the_rest_not_even_prepared(st
     assert {row["reason"] for row in rows if row["status"] == "queued"} == {None}
     await still_house.sql.execute(FREE)
     await work(worker)
+
+
+async def test_one_butlers_mails_leave_half_of_the_days_burst_to_the_others(still_house: House) -> None:
+    async def left(butler: str) -> int:
+        spent, place = 0, ("email", "anna@example.test", butler, BOTH)
+        while await rate_limits.spend(connection, *place):
+            await connection.execute("DELETE FROM messenger.rate_limits WHERE key = 'email:minute'")
+            spent += 1
+        return spent
+
+    await still_house.sql.execute(FREE)
+    async with still_house.context("messenger").db.work() as connection:
+        # The one that greeter does not get is spent from the day, since nothing undoes it here.
+        assert [await left(butler) for butler in ("greeter", "health", "")] == [50, 49, 0]
+    await still_house.sql.execute(FREE)
+
+
+async def test_whose_butler_has_mailed_enough_is_not_prepared_and_another_butlers_leaves(
+    still_house: House, message: str
+) -> None:
+    await still_house.sql.execute(FREE)
+    await still_house.sql.execute(SEED, "email:of:greeter", 50, timedelta(seconds=288), timedelta(seconds=-100))
+    told = [await in_queue(still_house, f"{message} {n}", channel="email") for n in range(3)]
+    other = await admitted(still_house, message, "health", channel="email", contact_id=await friend(still_house))
+    await enqueue(still_house, other)
+    await work(limited_worker(still_house))
+    rows = [await still_house.delivery(one) for one in told]
+    assert ([(row["status"], row["reason"]) for row in rows], await still_house.status(other)) == (
+        [("queued", None)] * 3,
+        "ok",
+    )
+    await still_house.sql.execute(FREE)
+    await work(still_house.worker())
 
 
 async def test_a_flood_of_one_butler_does_not_make_another_wait(still_house: House, message: str) -> None:
@@ -293,7 +332,7 @@ async def test_two_chats_told_to_wait_at_the_same_moment_make_the_whole_bot_wait
         await asyncio.wait([other], timeout=0.3)
     await other
     async with db.work() as connection:
-        assert await rate_limits.free_at(connection, "telegram", new_chat()) is not None
+        assert await rate_limits.free_at(connection, "telegram", new_chat(), "greeter") is not None
 
 
 async def test_others_wait_as_long_as_the_provider_says_and_no_longer(own_house: House, message: str) -> None:
