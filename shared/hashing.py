@@ -71,6 +71,14 @@ def short(sha: str | None) -> str:
     return sha[:8] if sha else "none"
 
 
+def id_in(text: str) -> UUID | None:
+    """Return the id that a text is, None if it is none: a statement then finds no row, and an index any other."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 

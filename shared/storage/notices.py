@@ -13,6 +13,7 @@ from uuid import UUID
 from shared.db.pool import Connection, Record, tell
 from shared.display.quotes import in_marks
 from shared.display.visible import shortened
+from shared.hashing import id_in
 from shared.model import Priority, Trust
 from shared.storage.sessions import storable
 
@@ -92,7 +93,7 @@ class Reader:
 
 READER = """
 SELECT coalesce(nonce, '') AS nonce, hears FROM shared.sessions
-WHERE $3 = 'session' AND id::text = $2 AND butler = $1 AND status = 'running' AND nonce IS NOT NULL
+WHERE $3 = 'session' AND id = $4 AND butler = $1 AND status = 'running' AND nonce IS NOT NULL
 UNION ALL
 SELECT '', false FROM shared.client_tokens WHERE $3 = 'client' AND jti = $2 AND butler = $1 AND notices
 """
@@ -100,7 +101,7 @@ SELECT '', false FROM shared.client_tokens WHERE $3 = 'client' AND jti = $2 AND 
 
 async def reader(connection: Connection, butler: str, who: str, kind: str) -> Reader | None:
     """Return the reader that a caller of that id is, or None: a session that we run, or a token made for notices."""
-    row = await connection.fetchrow(READER, butler, who, kind)
+    row = await connection.fetchrow(READER, butler, who, kind, id_in(who))
     return Reader(who, row["nonce"], row["hears"]) if row is not None else None
 
 
@@ -138,14 +139,14 @@ async def to_show(connection: Connection, butler: str, by: Reader, ago: float | 
 
 SHOWN = """
 UPDATE shared.notices SET state = 'shown', shown_in = $2, shown_at = clock_timestamp(),
-    shown_call = coalesce((SELECT steps FROM shared.sessions s WHERE s.id::text = $2 AND s.butler = $1), 0)
+    shown_call = coalesce((SELECT steps FROM shared.sessions s WHERE s.id = $4 AND s.butler = $1), 0)
 WHERE butler = $1 AND id = ANY ($3) AND state = 'queued'
 """
 
 
 async def shown(connection: Connection, butler: str, by: str, ids: Sequence[str]) -> None:
     """Note that this reader is shown these with the call that it makes now."""
-    await connection.execute(SHOWN, butler, by, [UUID(one) for one in ids])
+    await connection.execute(SHOWN, butler, by, [UUID(one) for one in ids], id_in(by))
 
 
 UNREAD = """
@@ -213,13 +214,13 @@ async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[R
 
 
 ONE = f"""
-{IN_FULL} WHERE butler = $1 AND shown_in = $2 AND id::text = $3
+{IN_FULL} WHERE butler = $1 AND shown_in = $2 AND id = $3
 """
 
 
 async def shown_once(connection: Connection, butler: str, who: str, notice_id: str) -> Sequence[Record]:
     """Return the notice of that id in full, if this reader was shown it, however long ago."""
-    return await connection.fetch(ONE, butler, who, notice_id)
+    return await connection.fetch(ONE, butler, who, id_in(notice_id))
 
 
 # Whoever asked is told only what its own call has not: that is answered within fourteen seconds, or by the question.

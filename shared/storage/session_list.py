@@ -8,7 +8,7 @@ from uuid import UUID
 from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
 from shared.errors import Forbidden, InvalidInput
-from shared.hashing import digest, that_begin
+from shared.hashing import digest, id_in, that_begin
 from shared.storage.notifications import take_turn
 
 # What a person reads of a status.
@@ -64,13 +64,13 @@ async def id_of(connection: Connection, begins: str) -> str:
 
 ONE = """
 SELECT id::text, butler, cause, prompt, runtime, status, limits, used, steps, attempt, created_at, began_at, ended_at,
-    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id::text = $1
+    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id = $1
 """
 
 
 async def one(connection: Connection, session_id: str) -> Record | None:
     """Return one session with its words, or None."""
-    return await connection.fetchrow(ONE, session_id)
+    return await connection.fetchrow(ONE, id_in(session_id))
 
 
 def as_object(row: Record) -> dict[str, object]:
@@ -93,22 +93,22 @@ BY_OWNER: Final = """
     OR EXISTS (SELECT FROM shared.notices n
         WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
 """
-IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND {BY_OWNER})"
+IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {BY_OWNER})"
 
 
 async def is_by_owner(connection: Connection, session_id: str, butler: str) -> bool:
     """Return whether this session of this butler works for the owner: the owner or the butler's own file began it."""
-    return bool(await connection.fetchval(IS_BY_OWNER, session_id, butler))
+    return bool(await connection.fetchval(IS_BY_OWNER, id_in(session_id), butler))
 
 
 ASKED = """
-SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_sessions WHERE id::text = $1 AND asked_by = $2
+SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_sessions WHERE id = $1 AND asked_by = $2
 """
 
 
 async def asked_session(connection: Connection, asker: str, session_id: str) -> Record | None:
     """Return how a session stands that this butler asked of another, or None if it asked none of that id."""
-    return await connection.fetchrow(ASKED, session_id.lower(), asker)
+    return await connection.fetchrow(ASKED, id_in(session_id), asker)
 
 
 REMOVED: Final = "The butler's folder was removed."

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from shared.db.pool import Connection, Record
-from shared.hashing import canonical_json, digest
+from shared.hashing import canonical_json, digest, id_in
 from shared.storage import sessions
 
 LONGEST: Final = 200
@@ -41,10 +41,10 @@ async def ended(connection: Connection, butler: str, session_id: str, seq: int, 
 
 OF = """
 SELECT seq, tool, arguments_hash, status, began_at, ended_at FROM shared.session_steps
-WHERE session_id::text = $1 ORDER BY seq LIMIT 1000
+WHERE session_id = $1 ORDER BY seq LIMIT 1000
 """
 
 
 async def of(connection: Connection, session_id: str) -> Sequence[Record]:
     """Return the steps of a session, in order."""
-    return await connection.fetch(OF, session_id)
+    return await connection.fetch(OF, id_in(session_id))

@@ -13,6 +13,7 @@ from uuid import UUID
 from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
+from shared.hashing import id_in
 from shared.storage.session_list import BY_OWNER
 
 TOPIC: Final = "sessions"
@@ -148,12 +149,12 @@ async def change_prompt(connection: Connection, message_id: str, text: str) -> N
         await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT])
 
 
-IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND status = 'running')"
+IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running')"
 
 
 async def is_running(connection: Connection, butler: str, session_id: str) -> bool:
     """Return whether this butler has a session of that id that runs."""
-    return bool(await connection.fetchval(IS_RUNNING, session_id, butler))
+    return bool(await connection.fetchval(IS_RUNNING, id_in(session_id), butler))
 
 
 @dataclass(frozen=True, slots=True)

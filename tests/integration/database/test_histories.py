@@ -18,6 +18,7 @@ from shared.storage import (
     questions,
     rules,
     session_list,
+    session_steps,
 )
 from tests.integration.house import House
 
@@ -53,6 +54,8 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
         pytest.param(rules.ONE, ("approval_rules_pkey",), id="page of a rule"),
         pytest.param(pending_actions.ABOUT, ("actions_by_notification",), id="approvals of a message"),
         pytest.param(pending_actions.ONE, ("pending_actions_pkey", "tool_calls_pkey"), id="approval"),
+        pytest.param(session_list.ONE, ("Index Cond: (id = $1)",), id="session"),
+        pytest.param(session_steps.OF, ("session_steps_pkey",), id="steps of a session"),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
     ],
 )
