@@ -38,7 +38,7 @@ async def test_part(bench: Bench, part: int) -> None:
         mopping=MOST_MOPPING,
         messengers=2 + part % 3,
         # About ten calls to a kill: where too many die at once, nobody is there to take a call.
-        mean_pause=0.5,
+        mean_pause=1.0,
     )
     done = await run(bench, plan)
     short = {name: done.figures[name] for name, share in SHARES.items() if int(str(done.figures[name])) < share}
