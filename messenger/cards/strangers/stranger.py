@@ -125,6 +125,9 @@ async def _carry_out(connection: Connection, row: Record, verb: str, presser: Pr
     """Do it, and return how the words stand now; raise InvalidInput, with nothing done, for what cannot be."""
     if verb == IGNORE:
         return "ignored"
+    if await realms.is_played(connection, "telegram"):
+        wrong = "This is the sandbox, and contacts and blocks count for live messages too."
+        raise InvalidInput(wrong, "Use `butlers contacts` or `butlers routes`.")
     if verb == BLOCK:
         await routing_rules.block(connection, row["channel"], row["sender"], presser.contact_id)
         return "blocked"

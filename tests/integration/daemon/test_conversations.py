@@ -241,6 +241,12 @@ async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> Non
     text = "SELECT contact_id FROM shared.contact_info WHERE type = 'telegram' AND lookup = $1"
     assert await house.sql.fetchval(text, chat) is not None
     ignored = await card(house, f"{message} 2", other)
+    await house.sql.execute("UPDATE shared.channels SET realm = 'live' WHERE channel = 'email'")
+    try:
+        for verb in (stranger.ADD, stranger.BLOCK):
+            assert (await house.press(ignored, verb))["outcome"] == "not_done", "it would count for live messages"
+    finally:
+        await house.sql.execute("UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'")
     assert (await house.press(ignored, stranger.IGNORE))["outcome"] == "ignored"
     assert await house.sql.fetchval(text, other) is None
     known = await card(house, f"{message} 3", chat)
