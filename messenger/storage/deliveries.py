@@ -108,20 +108,24 @@ async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "aga
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
 # looked up by the primary keys. A card that is being retried keeps its place before its own butler's words alone: a row
 # that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then the
-# oldest; where more than ten wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
-# keeps going round, stands before another.
+# oldest; where more than three wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
+# keeps going round, stands before another. Nor does that of a butler that has sent as much as it may.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = """
-WITH line AS (
+WITH spent AS MATERIALIZED (
+    SELECT substr(key, length($3 || ':of:') + 1) AS origin FROM messenger.rate_limits
+    WHERE starts_with(key, $3 || ':of:') AND free_at > clock_timestamp()),
+line AS (
     SELECT DISTINCT ON (q.address, coalesce(q.origin_butler, '')) q.id, q.address, q.class <> 'card' AS other,
         q.created_at, coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
         q.class <> 'card' AND q.fence > 0 AND coalesce((SELECT true FROM messenger.parts p
             WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1), false) AS begun,
         (SELECT true FROM messenger.deliveries o WHERE o.channel = $3 AND o.address = q.address AND o.status = 'queued'
             AND coalesce(o.origin_butler, '') = coalesce(q.origin_butler, '') AND o.class <> 'card'
-            OFFSET 10 LIMIT 1) AS crowded
+            OFFSET 3 LIMIT 1) AS crowded
     FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
         AND coalesce(q.not_after, 'infinity') > clock_timestamp()
+        AND coalesce(q.origin_butler, '') NOT IN (SELECT origin FROM spent)
         AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
             OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked' AND (
                 (SELECT q.class <> 'card' FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent'
@@ -143,7 +147,7 @@ next AS MATERIALIZED (
     WHERE due AND address NOT IN (SELECT address FROM held)
         AND NOT EXISTS (SELECT FROM messenger.circuit_breakers WHERE channel = $3 AND since IS NOT NULL)
         AND NOT EXISTS (SELECT FROM messenger.rate_limits
-            WHERE key IN ($3 || ':' || address, $3 || ':of:' || origin) AND free_at > clock_timestamp())
+            WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
     ORDER BY other, turn, lot LIMIT 4 * $2::int),
 taken AS MATERIALIZED (
     SELECT q.id FROM next JOIN messenger.deliveries q ON q.id = next.id WHERE q.status = 'queued'

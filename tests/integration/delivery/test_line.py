@@ -126,6 +126,20 @@ async def test_a_butler_that_speaks_without_end_keeps_no_others_words_from_the_c
     assert flood == list(range(0 if brake else len(flood))), "each one's own order"
 
 
+async def test_of_a_few_long_texts_of_one_butler_not_all_go_before_anothers(still_house: House, message: str) -> None:
+    """Where more than three wait, the lot decides: all five go first once in four times."""
+    before = list[int]()
+    for trial in range(8):
+        for n in range(5):
+            await enqueue(still_house, await admitted(still_house, f"{message} {trial} few {n}"))
+        await enqueue(still_house, await admitted(still_house, f"{message} {trial} single", "health"))
+        for _ in range(6):
+            await work(still_house.worker())
+        texts = [str(line["payload"]["text"]) for line in still_house.sent(f"{message} {trial} ")]  # type: ignore[index]
+        before.append(next(at for at, text in enumerate(texts) if text.endswith("single")))
+    assert min(before) < 5, before
+
+
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
     plan = await still_house.plan_of(deliveries.CLAIM)
     assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
