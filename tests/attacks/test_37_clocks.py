@@ -227,6 +227,7 @@ async def test_a_pairing_code_that_has_expired_stays_so_when_the_clock_is_put_ba
         assert not await pairings.use(connection, "a code")
 
 
+@pytest.mark.slow
 async def test_a_sign_in_link_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
     daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
     assert daemon.context is not None

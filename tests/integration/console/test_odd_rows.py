@@ -237,6 +237,7 @@ async def status(console: Running, action: str) -> object:
     return await console.sql.fetchval(STATUS, action)
 
 
+@pytest.mark.slow
 async def test_odd_rows_spoil_no_page_and_no_decision(
     still_house: House, console: Running, honest: Put, message: str
 ) -> None:

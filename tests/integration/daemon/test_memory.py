@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from shared.config.settings import Settings
 from tests.integration.cli.bad_input_runner import start
@@ -59,6 +60,7 @@ async def fill(http: aiohttp.ClientSession, faults: str) -> tuple[int, str]:
     return 201, ""
 
 
+@pytest.mark.slow
 async def test_what_does_not_fit_into_memory_is_refused_and_the_process_lives(bench: Bench) -> None:
     async with sandbox(bench, BUTLERS_MEMORY_MB=str(LEAST_MB)) as (process, faults), aiohttp.ClientSession() as http:
         assert most(process) == LEAST_MB * 2**20

@@ -219,6 +219,7 @@ async def test_who_moves_messages_locks_no_table_against_others(still_house: Hou
 HOLD = "INSERT INTO shared.notices (id, butler, source, kind, text) VALUES ($1, 'greeter', 'x', 'x', 'x')"
 
 
+@pytest.mark.slow
 async def test_a_butler_that_holds_what_is_told_it_stops_nobody(still_house: House) -> None:
     told = str((await still_house.notify(message=f"told {uuid4()}"))["notification_id"])
     asked, hour, owner = str(uuid4()), timedelta(hours=1), await still_house.sql.fetchval(OWNER_ID)
