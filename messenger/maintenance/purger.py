@@ -18,7 +18,7 @@ from uuid import UUID
 from butlers.butler import Context
 from shared import answers, retention
 from shared.db import clock
-from shared.db.pool import Connection, Database
+from shared.db.pool import BRIEFLY, Connection, Database, Record
 from shared.errors import ButlersError
 from shared.loops import pause
 from shared.telemetry.logs import logger
@@ -213,27 +213,34 @@ DELETE FROM shared.client_tokens WHERE jti IN (
 """
 SESSIONS: Final = """
 DELETE FROM shared.sessions WHERE id IN (
-    SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
+    SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) AND butler = $3
+    ORDER BY ended_at LIMIT $2)
 """
+WHOSE_SESSIONS: Final = "SELECT DISTINCT butler FROM shared.sessions"
 NOTICES: Final = """
 DELETE FROM shared.notices WHERE id IN (
-    SELECT id FROM shared.notices WHERE created_at < to_timestamp($1::float8) ORDER BY created_at LIMIT $2)
+    SELECT id FROM shared.notices WHERE created_at < to_timestamp($1::float8) AND butler = $3
+    ORDER BY created_at LIMIT $2)
 """
+WHOSE_NOTICES: Final = "SELECT DISTINCT butler FROM shared.notices"
 ATTACHMENTS: Final = """
 DELETE FROM shared.attachments WHERE (message_id, number, piece) IN (SELECT message_id, number, piece
     FROM shared.attachments WHERE fetched_at < to_timestamp($1::float8) ORDER BY fetched_at LIMIT $2)
 """
 OCCURRENCES: Final = """
 DELETE FROM shared.occurrences WHERE id IN (
-    SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
+    SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) AND butler = $3
+    ORDER BY ended_at LIMIT $2)
 """
+WHOSE_OCCURRENCES: Final = "SELECT DISTINCT butler FROM shared.occurrences"
 # The occurrences of one that is over go before it.
 SCHEDULES: Final = """
 DELETE FROM shared.schedules WHERE id IN (
     SELECT id FROM shared.schedules s WHERE source = 'tool' AND next_due_at IS NULL
-        AND once_at < to_timestamp($1::float8) AND created_at < to_timestamp($1::float8)
+        AND once_at < to_timestamp($1::float8) AND created_at < to_timestamp($1::float8) AND butler = $3
         AND NOT EXISTS (SELECT FROM shared.occurrences WHERE schedule_id = s.id) ORDER BY id LIMIT $2)
 """
+WHOSE_SCHEDULES: Final = "SELECT DISTINCT butler FROM shared.schedules"
 CARDS_OF_QUESTIONS: Final = """
 DELETE FROM messenger.deliveries WHERE card_kind = 'question' AND about IN (
     SELECT id FROM shared.questions WHERE status <> 'open' AND closed_at < to_timestamp($1::float8)
@@ -242,9 +249,10 @@ DELETE FROM messenger.deliveries WHERE card_kind = 'question' AND about IN (
 QUESTIONS: Final = """
 DELETE FROM shared.questions WHERE id IN (
     SELECT id FROM shared.questions q WHERE status <> 'open' AND closed_at < to_timestamp($1::float8)
-        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.about = q.id)
+        AND origin_butler = $3 AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.about = q.id)
     ORDER BY closed_at LIMIT $2)
 """
+WHOSE_QUESTIONS: Final = "SELECT DISTINCT origin_butler FROM shared.questions"
 ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
@@ -273,12 +281,16 @@ DELETE FROM switchboard.inbox WHERE id IN (
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One statement that takes away up to $2 rows from before $1 (seconds since 1970), and does nothing else."""
+    """One statement that takes away up to $2 rows from before $1 (seconds since 1970), and does nothing else.
+
+    Where a butler may hold its own rows, `butlers` lists whose rows there are, and $3 is one of these.
+    """
 
     table: str
     how: retention.How
     after: timedelta
     text: str
+    butlers: str = ""
 
 
 CHORES: Final = (
@@ -298,13 +310,13 @@ CHORES: Final = (
     Chore("messenger.pairings", "removed", retention.PAIRINGS, PAIRINGS),
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
-    Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
-    Chore("shared.notices", "removed", retention.WORDS, NOTICES),
+    Chore("shared.sessions", "removed", retention.WORDS, SESSIONS, WHOSE_SESSIONS),
+    Chore("shared.notices", "removed", retention.WORDS, NOTICES, WHOSE_NOTICES),
     Chore("shared.attachments", "removed", retention.FETCHED, ATTACHMENTS),
-    Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
-    Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
+    Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES, WHOSE_OCCURRENCES),
+    Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES, WHOSE_SCHEDULES),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_QUESTIONS),
-    Chore("shared.questions", "removed", retention.WORDS, QUESTIONS),
+    Chore("shared.questions", "removed", retention.WORDS, QUESTIONS, WHOSE_QUESTIONS),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_STRANGERS),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
@@ -360,15 +372,33 @@ async def purge(db: Database, by: float, stopping: asyncio.Event, batch: int = B
 
     Return how many rows that were.
     """
-    done = 0
-    for table, step in STEPS:
-        try:
-            while not stopping.is_set() and (rows := await step(db, by, batch)):
-                done += rows
-        except ButlersError as failed:
-            # What stops one table must not keep all others from being purged.
-            log.warning("not purged", table=table, why=failed.message)
+    done = await _through("shared.notifications", partial(wipe_messages, db, by, batch), stopping)
+    done += await _through("shared.notifications", partial(remove_messages, db, by, batch), stopping)
+    for chore in CHORES:
+        for whose in await _butlers(db, chore) if chore.butlers else [()]:
+            done += await _through(chore.table, partial(do, chore, db, by, batch, *whose), stopping)
     return done
+
+
+async def _through(table: str, step: Callable[[], Awaitable[int]], stopping: asyncio.Event) -> int:
+    """Do batch after batch until nothing is left; what stops one step must not keep all others from being done."""
+    done = 0
+    try:
+        while not stopping.is_set() and (rows := await step()):
+            done += rows
+    except ButlersError as failed:
+        log.warning("not purged", table=table, why=failed.message)
+    return done
+
+
+async def _butlers(db: Database, chore: Chore) -> Sequence[Record]:
+    """Return whose rows there are, each as the rest of the statement's arguments."""
+    try:
+        async with db.work() as connection:
+            return await connection.fetch(chore.butlers)
+    except ButlersError as failed:
+        log.warning("not purged", table=chore.table, why=failed.message)
+        return []
 
 
 async def wipe_messages(db: Database, by: float, batch: int) -> int:
@@ -400,20 +430,13 @@ async def remove_messages(db: Database, by: float, batch: int) -> int:
     return len(ids)
 
 
-async def do(chore: Chore, db: Database, by: float, batch: int) -> int:
-    """Take away one batch of a chore; return how many rows."""
-    async with db.work() as connection:
-        done = await connection.execute(chore.text, by - chore.after.total_seconds(), batch)
+async def do(chore: Chore, db: Database, by: float, batch: int, *whose: str) -> int:
+    """Take away one batch of a chore, for a butler that is named of its rows; return how many rows."""
+    async with db.work(BRIEFLY) as connection:
+        done = await connection.execute(chore.text, by - chore.after.total_seconds(), batch, *whose)
     rows = int(done.rpartition(" ")[2])
     purged_total.labels(table=chore.table, how=chore.how).inc(rows)
     return rows
-
-
-STEPS: Final[Sequence[tuple[str, Callable[[Database, float, int], Awaitable[int]]]]] = (
-    ("shared.notifications", wipe_messages),
-    ("shared.notifications", remove_messages),
-    *((chore.table, partial(do, chore)) for chore in CHORES),
-)
 
 
 async def _ids(connection: Connection, text: str, before: float, batch: int) -> Sequence[UUID]:

@@ -207,24 +207,42 @@ async def ask_uncertain(connection: Connection, _burst: int, timings: Timings) -
     return len(await connection.fetch(ASK_UNCERTAIN, timings.card_elsewhere))
 
 
-ASK_BOUNCED: Final = f"""
-WITH a AS (
-    SELECT 'bounced' AS card_kind, {ABOUT}
-    WHERE status = 'bounced' AND settled_at > clock_timestamp() - $2::interval)
+# What ended in numbers, for its card: of each butler so many ($2) of a kind within $4; the console shows the rest.
+A_FEW: Final = f"""
+told AS (
+    SELECT card_kind, origin_butler, count(DISTINCT about) AS cards FROM messenger.deliveries
+    WHERE card_kind IN ('bounced', 'not_delivered') AND created_at > clock_timestamp() - $4::interval
+        AND created_at <= clock_timestamp() GROUP BY card_kind, origin_butler),
+a AS (
+    SELECT card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, attempt AS revision,
+        origin_butler, settled_at AS at, false AS counted, realm
+    FROM ended LEFT JOIN told USING (card_kind, origin_butler) WHERE place + coalesce(cards, 0) <= $2)
 {QUEUE}
+"""
+# Whoever got a mail may say that it came back.
+ASK_BOUNCED: Final = f"""
+WITH ended AS (
+    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'bounced' AS card_kind,
+        row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
+    FROM messenger.deliveries d
+    WHERE d.status = 'bounced' AND d.settled_at > clock_timestamp() - $3::interval
+        AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.card_kind = 'bounced' AND c.about = d.id
+            AND c.revision = d.attempt)),
+{A_FEW}
 """
 
 
-async def ask_bounced(connection: Connection, _burst: int, timings: Timings) -> int:
+async def ask_bounced(connection: Connection, burst: int, timings: Timings) -> int:
     """Queue the cards about mails that came back."""
-    return len(await connection.fetch(ASK_BOUNCED, timings.card_elsewhere, timings.bounce_told))
+    within = (timings.card_elsewhere, burst, timings.bounce_told, timings.burst_window)
+    return len(await connection.fetch(ASK_BOUNCED, *within))
 
 
-# What a rule or the owner let out, and did not go: an edit makes no sound. A butler whose messages fail in numbers is
-# told of in so many cards ($2) within $4; the console shows the rest.
+# What a rule or the owner let out, and did not go: an edit makes no sound.
 ASK_NOT_DELIVERED: Final = f"""
 WITH ended AS (
-    SELECT d.*, row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
+    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'not_delivered' AS card_kind,
+        row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
     FROM messenger.deliveries d
     WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
         AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
@@ -232,15 +250,7 @@ WITH ended AS (
             WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.card_kind = 'not_delivered' AND c.about = d.id
             AND c.revision = d.attempt)),
-told AS (
-    SELECT origin_butler, count(DISTINCT about) AS cards FROM messenger.deliveries
-    WHERE card_kind = 'not_delivered' AND created_at > clock_timestamp() - $4::interval
-        AND created_at <= clock_timestamp() GROUP BY origin_butler),
-a AS (
-    SELECT 'not_delivered' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id,
-        attempt AS revision, origin_butler, settled_at AS at, false AS counted, realm
-    FROM ended LEFT JOIN told USING (origin_butler) WHERE place + coalesce(cards, 0) <= $2)
-{QUEUE}
+{A_FEW}
 """
 
 

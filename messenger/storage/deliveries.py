@@ -107,9 +107,10 @@ async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "aga
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
 # looked up by the primary keys. A card that is being retried keeps its place before its own butler's words alone: a row
-# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then the
-# oldest; where more than three wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
-# keeps going round, stands before another. Nor does that of a butler that has sent as much as it may.
+# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then of
+# cards one by lot and of the rest the oldest; where more than three wait in one line, due or not, the lot decides there
+# too: no line, nor one that a brake keeps going round, stands before another. Nor does that of a butler that has sent
+# as much as it may.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = """
 WITH spent AS MATERIALIZED (
@@ -118,7 +119,7 @@ WITH spent AS MATERIALIZED (
 line AS (
     SELECT DISTINCT ON (q.address, coalesce(q.origin_butler, '')) q.id, q.address, q.class <> 'card' AS other,
         q.created_at, coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
-        q.class <> 'card' AND q.fence > 0 AND coalesce((SELECT true FROM messenger.parts p
+        q.fence > 0 AND coalesce((SELECT true FROM messenger.parts p
             WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1), false) AS begun,
         (SELECT true FROM messenger.deliveries o WHERE o.channel = $3 AND o.address = q.address AND o.status = 'queued'
             AND coalesce(o.origin_butler, '') = coalesce(q.origin_butler, '') AND o.class <> 'card'
@@ -135,8 +136,8 @@ line AS (
     ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
 lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address) AS by_lot FROM line),
 head AS (
-    SELECT DISTINCT ON (address) * FROM lines WHERE due OR begun
-    ORDER BY address, other, begun DESC, CASE WHEN by_lot THEN random() END, created_at, id),
+    SELECT DISTINCT ON (address) * FROM lines WHERE due OR (begun AND other)
+    ORDER BY address, other, begun DESC, CASE WHEN by_lot OR NOT other THEN random() END, created_at, id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
     WHERE channel = $3 AND status IN ('claimed', 'sending')),

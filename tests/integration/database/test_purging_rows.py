@@ -52,6 +52,27 @@ VALUES ('telegram', 'bot', $1, '1', 'secret words', '{"request_id": "1"}', $2)
 VALUES ('card', 'strangers', 'telegram', '1', 'sent', $1, $2)
 """,
 }
+# The old rows that a butler may hold.
+OF_BUTLERS: Final = [
+    pytest.param(
+        "shared.sessions",
+        "butler",
+        """
+INSERT INTO shared.sessions (id, butler, prompt, status, ended_at) VALUES (gen_random_uuid(), $1, 'x', 'done', $2)
+""",
+        id="sessions",
+    ),
+    pytest.param(
+        "shared.questions",
+        "origin_butler",
+        """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, allow_text, urgency, about,
+    status, expires_at, closed_at, told)
+VALUES (gen_random_uuid(), $1, 't', 'q', '{}', 'OK', false, 'normal', '{}', 'expired', $2, $2, true)
+""",
+        id="questions",
+    ),
+]
 CARD: Final = """
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, about, revision)
 VALUES ('card', 'uncertain', 'email', 'x', $1, 1)
@@ -193,6 +214,22 @@ async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
         assert (await row(still_house, held))["wiped_at"] is None
     await purge(still_house)
     assert (await row(still_house, held))["wiped_at"] is not None
+
+
+@pytest.mark.parametrize(("table", "owner", "insert"), OF_BUTLERS)
+async def test_a_butler_that_holds_rows_of_its_own_keeps_those_alone(
+    still_house: House, table: str, owner: str, insert: str
+) -> None:
+    left = f"SELECT DISTINCT {owner} FROM {table} WHERE {owner} IN ('greeter', 'health')"
+    for n, butler in enumerate(("health", "greeter")):
+        await still_house.sql.execute(insert, butler, LONG_AGO + timedelta(days=n))
+    async with logged_in(still_house, "health") as held:
+        assert await held.fetch(f"SELECT FROM {table} WHERE {owner} = 'health' FOR UPDATE")
+        async with asyncio.timeout(LONGEST):
+            await purge(still_house)
+        assert {row[0] for row in await still_house.sql.fetch(left)} == {"health"}
+    await purge(still_house)
+    assert await still_house.sql.fetch(left) == []
 
 
 async def test_a_question_put_to_an_old_message_keeps_it_and_stops_nothing_else(still_house: House) -> None:

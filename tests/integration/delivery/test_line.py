@@ -6,6 +6,7 @@ import pytest
 
 from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
+from shared.config.timings import STANDARD
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
 from tests.integration.house import House, opened
@@ -26,6 +27,10 @@ UPDATE messenger.deliveries SET send_at = clock_timestamp() + interval '1 hour',
 AS_A_CARD = """
 UPDATE messenger.deliveries SET class = 'card', card_kind = 'channel_paused', notification_id = NULL
 WHERE notification_id = $1
+"""
+FIRST_PART_SENT = """
+WITH d AS (UPDATE messenger.deliveries SET fence = 1 WHERE notification_id = $1 RETURNING id)
+INSERT INTO messenger.parts (delivery_id, n, wire_sha, status, provider_id) SELECT id, 1, 'sha', 'sent', '7' FROM d
 """
 # As a row that nobody can read leaves the card of the butler that wrote it.
 AS_A_BROKEN_CARD = """
@@ -138,6 +143,39 @@ async def test_of_a_few_long_texts_of_one_butler_not_all_go_before_anothers(stil
         texts = [str(line["payload"]["text"]) for line in still_house.sent(f"{message} {trial} ")]  # type: ignore[index]
         before.append(next(at for at, text in enumerate(texts) if text.endswith("single")))
     assert min(before) < 5, before
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["whole", "begun"])
+async def test_of_several_butlers_cards_one_goes_by_lot_and_its_parts_together(
+    still_house: House, message: str, *, begun: bool
+) -> None:
+    told = [await admitted(still_house, f"{message} {n}", butler) for n, butler in enumerate(("greeter", "health"))]
+    for one in told:
+        await enqueue(still_house, one)
+    undone = still_house.sql.transaction()
+    await undone.start()
+    try:
+        if begun:
+            await still_house.sql.execute(FIRST_PART_SENT, told[0])
+        for one in told:
+            await still_house.sql.execute(AS_A_CARD, one)
+        first = [await _claimed_first(still_house) for _ in range(20)]
+    finally:
+        await undone.rollback()
+    for _ in told:
+        await work(still_house.worker())
+    assert {*first} == ({"greeter"} if begun else {"greeter", "health"})
+
+
+async def _claimed_first(house: House) -> str:
+    """Whose card is claimed; nothing of it is kept."""
+    undone = house.sql.transaction()
+    await undone.start()
+    try:
+        [claimed] = await deliveries.claim(house.sql, "somebody", {"telegram": 10}, STANDARD)
+    finally:
+        await undone.rollback()
+    return claimed.origin
 
 
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:

@@ -8,6 +8,7 @@ import pytest
 from messenger.cards import kinds
 from messenger.inbound import bounces
 from messenger.inbound.mail.dsn import Bounce
+from messenger.storage import cards
 from shared.config.timings import STANDARD
 from shared.hashing import reference
 from shared.storage import history
@@ -23,6 +24,7 @@ WHERE d.notification_id = $1
 """
 ANSWER = "SELECT answer FROM shared.notifications WHERE id = $1"
 BOUNCES = "SELECT reason FROM shared.approval_events WHERE notification_id = $1 AND event_type = 'bounced'"
+CARDS_LONG_AGO = "UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'bounced'"
 SAID = "550 5.1.1 nobody of that name"
 
 
@@ -109,6 +111,21 @@ async def test_the_owner_is_told_once_and_reading_it_again_changes_nothing(still
     assert await word_to_owner(still_house, told) == [line]
     assert (await still_house.delivery(told))["settled_at"] == settled
     assert len(await still_house.sql.fetch(BOUNCES, told)) == 1
+
+
+async def test_of_many_that_come_back_a_few_are_told_of_by_cards(still_house: House, message: str) -> None:
+    async def asked(burst: int) -> int:
+        async with still_house.context("messenger").db.work() as connection:
+            return await cards.ask_bounced(connection, burst, STANDARD)
+
+    await asked(1000)
+    await still_house.sql.execute(CARDS_LONG_AGO)
+    for n in range(5):
+        told = await mailed(still_house, f"{message} {n}", new_address())
+        await read(still_house, await report_of(still_house, told))
+    assert [await asked(3), await asked(3)] == [3, 0]
+    await still_house.sql.execute(CARDS_LONG_AGO)
+    assert await asked(3) == 2, "the rest as soon as there is room"
 
 
 async def test_its_life_tells_that_it_came_back(still_house: House, message: str) -> None:
