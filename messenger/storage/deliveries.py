@@ -107,10 +107,10 @@ async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "aga
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
 # looked up by the primary keys. A card that is being retried keeps its place before its own butler's words alone: a row
-# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then of
-# cards one by lot and of the rest the oldest; where more than three wait in one line, due or not, the lot decides there
-# too: no line, nor one that a brake keeps going round, stands before another. Nor does that of a butler that has sent
-# as much as it may.
+# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then a
+# line in which few wait, the oldest first, then by lot one in which many do, due or not: more than three, or of cards
+# more than one. So no line, nor one that a brake keeps going round, stands before another for long. Nor does that of a
+# butler that has sent as much as it may.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = """
 WITH spent AS MATERIALIZED (
@@ -121,9 +121,10 @@ line AS (
         q.created_at, coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
         q.fence > 0 AND coalesce((SELECT true FROM messenger.parts p
             WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1), false) AS begun,
-        (SELECT true FROM messenger.deliveries o WHERE o.channel = $3 AND o.address = q.address AND o.status = 'queued'
-            AND coalesce(o.origin_butler, '') = coalesce(q.origin_butler, '') AND o.class <> 'card'
-            OFFSET 3 LIMIT 1) AS crowded
+        coalesce((SELECT true FROM messenger.deliveries o WHERE o.channel = $3 AND o.address = q.address
+            AND o.status = 'queued' AND coalesce(o.origin_butler, '') = coalesce(q.origin_butler, '')
+            AND (o.class = 'card') = (q.class = 'card')
+            OFFSET CASE q.class WHEN 'card' THEN 1 ELSE 3 END LIMIT 1), false) AS crowded
     FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
         AND coalesce(q.not_after, 'infinity') > clock_timestamp()
         AND coalesce(q.origin_butler, '') NOT IN (SELECT origin FROM spent)
@@ -134,10 +135,9 @@ line AS (
                 OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
                     AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - $5::interval)))
     ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
-lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address) AS by_lot FROM line),
 head AS (
-    SELECT DISTINCT ON (address) * FROM lines WHERE due OR (begun AND other)
-    ORDER BY address, other, begun DESC, CASE WHEN by_lot OR NOT other THEN random() END, created_at, id),
+    SELECT DISTINCT ON (address) * FROM line WHERE due OR (begun AND other)
+    ORDER BY address, other, begun DESC, crowded, CASE WHEN crowded THEN random() END, created_at, id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
     WHERE channel = $3 AND status IN ('claimed', 'sending')),
