@@ -28,6 +28,7 @@ AS_A_CARD = """
 UPDATE messenger.deliveries SET class = 'card', card_kind = 'channel_paused', notification_id = NULL
 WHERE notification_id = $1
 """
+CHAT = "SELECT value FROM shared.contact_info WHERE contact_id = $1 AND type = 'telegram'"
 FIRST_PART_SENT = """
 WITH d AS (UPDATE messenger.deliveries SET fence = 1 WHERE notification_id = $1 RETURNING id)
 INSERT INTO messenger.parts (delivery_id, n, wire_sha, status, provider_id) SELECT id, 1, 'sha', 'sent', '7' FROM d
@@ -131,22 +132,28 @@ async def test_a_butler_that_speaks_without_end_keeps_no_others_words_from_the_c
     assert flood == list(range(0 if brake else len(flood))), "each one's own order"
 
 
-async def test_a_butler_with_a_few_long_texts_stands_behind_one_with_a_single(still_house: House, message: str) -> None:
+async def test_a_butler_with_a_few_texts_seldom_goes_before_one_with_a_single_but_does(
+    still_house: House, message: str
+) -> None:
+    """Seven times of eight the single goes first."""
     contact = await friend(still_house)
     for n in range(5):
         await in_queue(still_house, f"{message} {n}", contact_id=contact)
     await enqueue(still_house, await admitted(still_house, f"{message} single", "health", contact_id=contact))
+    first = [await _claimed_first(still_house, contact) for _ in range(120)]
     for _ in range(6):
         await work(still_house.worker())
-    assert numbers(still_house, message) == ["single", *"01234"]
+    assert 0 < first.count("greeter") < 45, first.count("greeter")
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["whole", "begun"])
-async def test_a_butler_with_two_cards_stands_behind_one_with_a_single_but_for_a_card_that_has_begun(
+async def test_a_butler_with_two_cards_seldom_goes_before_one_with_a_single_unless_one_has_begun(
     still_house: House, message: str, *, begun: bool
 ) -> None:
-    butlers = ("greeter", "greeter", "health")
-    told = [await admitted(still_house, f"{message} {n}", butler) for n, butler in enumerate(butlers)]
+    contact, butlers = await friend(still_house), ("greeter", "greeter", "health")
+    told = [
+        await admitted(still_house, f"{message} {n}", butler, contact_id=contact) for n, butler in enumerate(butlers)
+    ]
     for one in told:
         await enqueue(still_house, one)
     undone = still_house.sql.transaction()
@@ -156,23 +163,24 @@ async def test_a_butler_with_two_cards_stands_behind_one_with_a_single_but_for_a
             await still_house.sql.execute(FIRST_PART_SENT, told[0])
         for one in told:
             await still_house.sql.execute(AS_A_CARD, one)
-        first = await _claimed_first(still_house)
+        first = [await _claimed_first(still_house, contact) for _ in range(120)]
     finally:
         await undone.rollback()
     for _ in told:
         await work(still_house.worker())
-    assert first == ("greeter" if begun else "health")
+    assert first.count("greeter") == 120 if begun else 0 < first.count("greeter") < 45, first.count("greeter")
 
 
-async def _claimed_first(house: House) -> str:
-    """Whose card is claimed; nothing of it is kept."""
+async def _claimed_first(house: House, contact: str) -> str:
+    """Whose is claimed of what waits for this contact; nothing of it is kept."""
+    chat = await house.sql.fetchval(CHAT, contact)
     undone = house.sql.transaction()
     await undone.start()
     try:
-        [claimed] = await deliveries.claim(house.sql, "somebody", {"telegram": 10}, STANDARD)
+        claimed = await deliveries.claim(house.sql, "somebody", {"telegram": 10}, STANDARD)
     finally:
         await undone.rollback()
-    return claimed.origin
+    return next(one.origin for one in claimed if one.address == chat)
 
 
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
