@@ -107,10 +107,11 @@ async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "aga
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
 # looked up by the primary keys. A card that is being retried keeps its place before its own butler's words alone: a row
-# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then the
-# oldest; where many wait in one of them, due or not, more than three or of cards more than one, the lot decides, with
-# such a line at a quarter of the chance. So no line, nor one that a brake keeps going round, stands before another, and
-# none stands behind for ever. A butler that has sent as much as it may has no line.
+# that breaks it is that butler's. A line is crowded where more than three texts wait in it, or more than one card, due
+# or not. Of the lines at an address a card goes first that has begun to arrive or is the only one of its line, then a
+# text that has begun, then the oldest; where one is crowded the lot decides, and many texts have a quarter of the
+# chance. So no line, nor one that a brake keeps going round, stands before another, and none stands behind for ever. A
+# butler that has sent as much as it may has no line.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = """
 WITH spent AS MATERIALIZED (
@@ -135,11 +136,13 @@ line AS (
                 OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
                     AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - $5::interval)))
     ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
-lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address, other) AS by_lot FROM line),
+lines AS (
+    SELECT *, other OR (crowded AND NOT begun) AS late, bool_or(crowded) OVER (PARTITION BY address) AS by_lot
+    FROM line),
 head AS (
     SELECT DISTINCT ON (address) * FROM lines WHERE due OR (begun AND other)
-    ORDER BY address, other, begun DESC, CASE WHEN by_lot THEN random() * CASE WHEN crowded THEN 4 ELSE 1 END END,
-        created_at, id),
+    ORDER BY address, late, begun DESC,
+        CASE WHEN by_lot THEN random() * CASE WHEN crowded AND other THEN 4 ELSE 1 END END, created_at, id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
     WHERE channel = $3 AND status IN ('claimed', 'sending')),

@@ -116,10 +116,14 @@ async def silent(connection: Connection, lease: timedelta) -> list[Record]:
     return list(await connection.fetch(SILENT, lease))
 
 
-# By a clock that stands still, for the index; the statement that ends them looks at the running one.
+# By a clock that stands still, for the index; the statement that ends them looks at the running one. Butlers take
+# turns; the order of what is returned is that of locks.
 OVERDUE = """
-SELECT notification_id::text FROM messenger.deliveries
-WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT 20
+SELECT notification_id::text FROM (
+    SELECT notification_id, row_number() OVER (PARTITION BY origin_butler ORDER BY not_after) AS turn
+    FROM messenger.deliveries WHERE status = 'queued' AND not_after <= statement_timestamp()
+    ORDER BY turn LIMIT 20) late
+ORDER BY notification_id
 """
 
 
