@@ -10,23 +10,29 @@ from shared.db.pool import Connection, Record
 
 KIND: Final = "stranger"
 
-# So many in a while ($2 in $4), each sender in turn; the rest waits until there is room, and is no news after $3.
+# A contact's own words: what nobody vouches for says no more of its sender than that somebody wrote it.
+OF_A_CONTACT: Final = """
+(i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender ELSE i.verified END)
+"""
+# So many in a while ($2 in $4) of contacts and as many of others, each sender in turn; the rest waits until there is
+# room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
 WITH told AS (
-    SELECT count(DISTINCT about) AS cards FROM messenger.deliveries WHERE card_kind = '{KIND}'
-        AND created_at > clock_timestamp() - $4::interval AND created_at <= clock_timestamp()),
+    SELECT {OF_A_CONTACT} AS known, count(DISTINCT i.id) AS cards
+    FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about WHERE d.card_kind = '{KIND}'
+        AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp() GROUP BY known),
 fresh AS (
-    SELECT i.id, i.received_at, i.routed_to, h.realm,
+    SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known,
         row_number() OVER (PARTITION BY i.channel, i.sender ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
     JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
     WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval
         AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)),
-placed AS (SELECT *, row_number() OVER (ORDER BY turn, received_at, id) AS place FROM fresh),
+placed AS (SELECT *, row_number() OVER (PARTITION BY known ORDER BY turn, received_at, id) AS place FROM fresh),
 a AS (
     SELECT '{KIND}' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, 1 AS revision,
         routed_to AS origin_butler, received_at AS at, false AS counted, realm
-    FROM placed, told WHERE place + cards <= $2)
+    FROM placed LEFT JOIN told USING (known) WHERE place + coalesce(cards, 0) <= $2)
 {QUEUE}
 """
 

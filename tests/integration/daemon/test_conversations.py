@@ -294,6 +294,13 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
         " WHERE d.card_kind = 'stranger' AND d.status = 'queued'"
     )
     assert {row["text"] for row in rows} == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    known = new_chat()
+    await still_house.contact("Anna", telegram=known)
+    await bring(still_house, event(f"{message} known", known))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    async with still_house.context("messenger").db.work() as connection:
+        assert await stranger_cards.ask_strangers(connection, 3, timings) == 1, "a contact's words have their own room"
+        assert await stranger_cards.ask_strangers(connection, 3, timings) == 0
     await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'cancelled' WHERE status = 'queued'")
 
 
