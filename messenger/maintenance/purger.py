@@ -135,9 +135,10 @@ UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND deliver
     ORDER BY d.created_at LIMIT $2)
 """
 CARDS_OF_CALLS: Final = f"""
-DELETE FROM messenger.deliveries WHERE class = 'card' AND action_id IN (
-    SELECT a.id FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
-    WHERE a.notification_id IS NULL AND a.status NOT IN {OPEN}
+DELETE FROM messenger.deliveries WHERE id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+    JOIN shared.tool_calls c ON c.id = a.id
+    WHERE d.class = 'card' AND a.notification_id IS NULL AND a.status NOT IN {OPEN}
         AND a.requested_at < to_timestamp($1::float8)
     ORDER BY a.requested_at LIMIT $2)
 """
@@ -148,11 +149,13 @@ DELETE FROM shared.tool_calls WHERE id IN (
         AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = a.id)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
 """
+# A call that its butler holds, and is still there therefore, keeps its own action alone.
 OTHER_ACTIONS: Final = f"""
 WITH over AS (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
         AND a.status NOT IN {OPEN}
         AND a.requested_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM shared.tool_calls c WHERE c.id = a.id)
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.action_id = a.id)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED),
 listed AS (DELETE FROM messenger.digest_items WHERE action_id IN (SELECT id FROM over))
@@ -242,9 +245,10 @@ DELETE FROM shared.schedules WHERE id IN (
 """
 WHOSE_SCHEDULES: Final = "SELECT DISTINCT butler FROM shared.schedules"
 CARDS_OF_QUESTIONS: Final = """
-DELETE FROM messenger.deliveries WHERE card_kind = 'question' AND about IN (
-    SELECT id FROM shared.questions WHERE status <> 'open' AND closed_at < to_timestamp($1::float8)
-    ORDER BY closed_at LIMIT $2)
+DELETE FROM messenger.deliveries WHERE id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.questions q ON q.id = d.about
+    WHERE d.card_kind = 'question' AND q.status <> 'open' AND q.closed_at < to_timestamp($1::float8)
+    ORDER BY q.closed_at LIMIT $2)
 """
 QUESTIONS: Final = """
 DELETE FROM shared.questions WHERE id IN (

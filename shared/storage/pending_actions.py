@@ -390,15 +390,18 @@ async def move_call(connection: Connection, call_id: str, come_from: Sequence[st
     return await connection.fetchval(MOVE_CALL, *why.line(to), UUID(call_id), list(come_from)) is not None
 
 
+# Butlers take turns; the order of what is returned is that of locks.
 UNANSWERED = """
-SELECT id::text, notification_id::text FROM shared.pending_actions
-WHERE status = 'pending' AND expires_at <= clock_timestamp()
-ORDER BY notification_id NULLS LAST LIMIT 100
+SELECT id::text, notification_id::text FROM (
+    SELECT id, notification_id, row_number() OVER (PARTITION BY origin_butler ORDER BY expires_at) AS turn
+    FROM shared.pending_actions WHERE status = 'pending' AND expires_at <= clock_timestamp()
+    ORDER BY turn LIMIT 100) unanswered
+ORDER BY notification_id NULLS LAST
 """
 
 
 async def unanswered(connection: Connection) -> list[Record]:
-    """Return questions whose time is over: id and notification, those about no message last."""
+    """Return some questions whose time is over: id and notification, those about no message last."""
     return list(await connection.fetch(UNANSWERED))
 
 

@@ -241,12 +241,15 @@ async def closed_of(connection: Connection, ids: Sequence[str], butler: str) -> 
     return [row["id"] for row in await connection.fetch(ANSWERED, [UUID(one) for one in ids], butler)]
 
 
-# A `heard_until` further off than it is ever set was written by a clock that was wrong.
+# Here and below butlers take turns, and what one holds is left for later. A `heard_until` further off than it is ever
+# set was written by a clock that was wrong.
 UNTOLD: Final = """
 UPDATE shared.questions SET told = true WHERE id IN (
-    SELECT id FROM shared.questions WHERE surface IS NOT NULL AND NOT told
-        AND coalesce(heard_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval, true)
-    ORDER BY closed_at LIMIT 50 FOR UPDATE SKIP LOCKED)
+    SELECT q.id FROM (
+        SELECT id, row_number() OVER (PARTITION BY origin_butler ORDER BY closed_at) AS turn FROM shared.questions
+        WHERE surface IS NOT NULL AND NOT told
+            AND coalesce(heard_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval, true)) answered
+    JOIN shared.questions q USING (id) WHERE NOT q.told ORDER BY turn LIMIT 50 FOR UPDATE OF q SKIP LOCKED)
 RETURNING id::text, origin_butler, title, status, choice, typed
 """
 
@@ -258,8 +261,11 @@ async def untold(connection: Connection, heard_for: timedelta) -> list[Record]:
 
 EXPIRE: Final = """
 UPDATE shared.questions SET status = 'expired', closed_at = clock_timestamp()
-WHERE id IN (SELECT id FROM shared.questions WHERE status = 'open' AND expires_at <= clock_timestamp()
-    ORDER BY asked_at LIMIT 100 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT q.id FROM (
+        SELECT id, row_number() OVER (PARTITION BY origin_butler ORDER BY expires_at) AS turn FROM shared.questions
+        WHERE status = 'open' AND expires_at <= clock_timestamp()) late
+    JOIN shared.questions q USING (id) WHERE q.status = 'open' ORDER BY turn LIMIT 100 FOR UPDATE OF q SKIP LOCKED)
 """
 
 

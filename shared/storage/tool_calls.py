@@ -143,14 +143,17 @@ async def end_call(connection: Connection, call_id: str, holder: str | None, att
     return await connection.fetchval(END, UUID(call_id), holder, attempt, result) is not None
 
 
-# Here and below what its own butler holds is left for later: this is looked at for all of them in one unit of work. A
-# lease that ends further off than its own length was written by a clock that was wrong, and is none.
+# Here and below butlers take turns, and what its own butler holds is left for later: this is looked at for all of them
+# in one unit of work. A lease that ends further off than its own length was written by a clock that was wrong, and is
+# none.
 SILENT: Final = """
-SELECT a.id::text, c.repeatable AND c.attempt < 3 AS again FROM shared.pending_actions a
-JOIN shared.tool_calls c USING (id)
-WHERE a.status = 'executing' AND a.notification_id IS NULL
-    AND c.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval
-ORDER BY a.requested_at LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
+SELECT id::text, again FROM (
+    SELECT a.id, c.repeatable AND c.attempt < 3 AS again,
+        row_number() OVER (PARTITION BY a.origin_butler ORDER BY a.requested_at) AS turn
+    FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+    WHERE a.status = 'executing' AND a.notification_id IS NULL
+        AND c.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval) silent
+JOIN shared.pending_actions a USING (id) ORDER BY turn LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 
@@ -160,10 +163,12 @@ async def silent_calls(connection: Connection, lasts: timedelta) -> list[Record]
 
 
 OVERDUE: Final = """
-SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
-WHERE a.status = 'approved' AND a.notification_id IS NULL
-    AND coalesce(a.decided_at, a.requested_at) <= clock_timestamp() - $1::interval
-ORDER BY a.requested_at LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
+SELECT id::text FROM (
+    SELECT a.id, row_number() OVER (PARTITION BY a.origin_butler ORDER BY a.requested_at) AS turn
+    FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+    WHERE a.status = 'approved' AND a.notification_id IS NULL
+        AND coalesce(a.decided_at, a.requested_at) <= clock_timestamp() - $1::interval) late
+JOIN shared.pending_actions a USING (id) ORDER BY turn LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 

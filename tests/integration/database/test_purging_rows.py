@@ -72,7 +72,56 @@ VALUES (gen_random_uuid(), $1, 't', 'q', '{}', 'OK', false, 'normal', '{}', 'exp
 """,
         id="questions",
     ),
+    pytest.param(
+        "shared.notices",
+        "butler",
+        "INSERT INTO shared.notices (butler, source, kind, text, created_at) VALUES ($1, 'x', 'x', 'x', $2)",
+        id="notices",
+    ),
+    pytest.param(
+        "shared.occurrences",
+        "butler",
+        """
+WITH due AS (
+    INSERT INTO shared.schedules (butler, name, source, once_at, zone, prompt, catch_up, created_at)
+    VALUES ($1, 'once', 'tool', $2, 'UTC', 'x', 'once', $2) RETURNING id)
+INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, ended_at) SELECT id, $1, $2, 'done', $2 FROM due
+""",
+        id="occurrences",
+    ),
+    pytest.param(
+        "shared.schedules",
+        "butler",
+        """
+INSERT INTO shared.schedules (id, butler, name, source, once_at, zone, prompt, catch_up, created_at)
+VALUES (('00000000-0000-4000-8000-0000000000' || CASE $1 WHEN 'health' THEN '01' ELSE '02' END)::uuid, $1, 'over',
+    'tool', $2, 'UTC', 'x', 'once', $2)
+""",
+        id="schedules",
+    ),
 ]
+# An old call and an old question of a butler, by their ids, and the cards about them.
+CALL: Final = """
+WITH call AS (
+    INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, content_sha, status, requested_at,
+        expires_at)
+    VALUES ($1, $2, 'prune', '{}', 'x', 'executed', $3, $3))
+INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+VALUES ($1, $2, 'prune', '{}', 'x', 'low', false)
+"""
+CARD_OF_A_CALL: Final = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, action_id, revision)
+VALUES ('card', 'tool_call', 'email', 'x', $1, 1)
+"""
+CLOSED: Final = """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, allow_text, urgency, about,
+    status, expires_at, closed_at, told)
+VALUES ($1, $2, 't', 'q', '{}', 'OK', false, 'normal', '{}', 'expired', $3, $3, true)
+"""
+CARD_OF_A_QUESTION: Final = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, about, revision)
+VALUES ('card', 'question', 'email', 'x', $1, 1)
+"""
 CARD: Final = """
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, about, revision)
 VALUES ('card', 'uncertain', 'email', 'x', $1, 1)
@@ -220,16 +269,41 @@ async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
 async def test_a_butler_that_holds_rows_of_its_own_keeps_those_alone(
     still_house: House, table: str, owner: str, insert: str
 ) -> None:
-    left = f"SELECT DISTINCT {owner} FROM {table} WHERE {owner} IN ('greeter', 'health')"
+    here = [row[0] for row in await still_house.sql.fetch(f"SELECT id::text FROM {table}")]
+    left = f"SELECT DISTINCT {owner} FROM {table} WHERE id <> ALL ($1::text[]::uuid[])"
     for n, butler in enumerate(("health", "greeter")):
         await still_house.sql.execute(insert, butler, LONG_AGO + timedelta(days=n))
     async with logged_in(still_house, "health") as held:
         assert await held.fetch(f"SELECT FROM {table} WHERE {owner} = 'health' FOR UPDATE")
         async with asyncio.timeout(LONGEST):
             await purge(still_house)
-        assert {row[0] for row in await still_house.sql.fetch(left)} == {"health"}
+        assert {row[0] for row in await still_house.sql.fetch(left, here)} == {"health"}
     await purge(still_house)
-    assert await still_house.sql.fetch(left) == []
+    assert await still_house.sql.fetch(left, here) == []
+
+
+@pytest.mark.parametrize(
+    ("insert", "card", "holds", "left"),
+    [
+        pytest.param(CALL, CARD_OF_A_CALL, "shared.tool_calls", "shared.pending_actions", id="calls"),
+        pytest.param(CLOSED, CARD_OF_A_QUESTION, "shared.questions", "shared.questions", id="questions"),
+    ],
+)
+async def test_what_a_butler_holds_keeps_nobody_elses_card_however_few_go_at_once(
+    still_house: House, insert: str, card: str, holds: str, left: str
+) -> None:
+    held, free = str(uuid4()), str(uuid4())
+    await still_house.sql.execute(insert, held, "health", LONG_AGO)
+    await still_house.sql.execute(insert, free, "greeter", LONG_AGO + timedelta(days=1))
+    await still_house.sql.execute(card, free)
+    there = f"SELECT id::text FROM {left} WHERE id = ANY ($1::text[]::uuid[])"
+    async with logged_in(still_house, "health") as holder:
+        assert await holder.fetch(f"SELECT FROM {holds} WHERE id = $1 FOR UPDATE", held)
+        async with asyncio.timeout(LONGEST):
+            await purge(still_house, batch=1)
+        assert [row["id"] for row in await still_house.sql.fetch(there, [held, free])] == [held]
+    await purge(still_house)
+    assert await still_house.sql.fetch(there, [held, free]) == []
 
 
 async def test_a_question_put_to_an_old_message_keeps_it_and_stops_nothing_else(still_house: House) -> None:
