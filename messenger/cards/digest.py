@@ -4,9 +4,8 @@ A digest decides nothing. Each line is data only, and its button sends the card 
 the message and takes the yes; the button binds the action, its revision and its content like any button of a card.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -70,21 +69,17 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 
 async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:
     """Return the first questions in it that may be asked there; end one that cannot be read, and keep the others."""
-    return await _sound(connection, partial(queries.digest_items, connection, digest_id, realm, MOST))
-
-
-async def all_waiting(connection: Connection, realm: str) -> list[Record]:
-    """Return the first questions of all butlers that may be asked there, as `waiting` does those of a digest."""
-    return await _sound(connection, partial(queries.questions, connection, realm, MOST))
-
-
-async def _sound(connection: Connection, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
-    rows = await read()
+    rows = await queries.digest_items(connection, digest_id, realm, MOST)
     while unread := [row for row in rows if not _readable(row)]:
         for row in unread:
             await poison.end(connection, row["notification_id"], poison.SAID)
-        rows = await read()
+        rows = await queries.digest_items(connection, digest_id, realm, MOST)
     return rows
+
+
+async def all_waiting(connection: Connection, realm: str) -> list[Record]:
+    """Return the first questions of each butler that may be asked there; one that cannot be read ends with its card."""
+    return [row for row in await queries.questions(connection, realm, MOST) if _readable(row)]
 
 
 def _is_call(row: Record) -> bool:

@@ -290,16 +290,20 @@ async def digest_items(connection: Connection, digest_id: str, realm: str, most:
     return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
 
 
-# As a digest lists its own, whoever asks and whatever has a card.
+# As a digest lists its own, whoever asks and whatever has a card; of each butler as many.
 QUESTIONS = f"""
-{ASKED_OF_OWNER} FROM shared.pending_actions q {ABOUT_WHAT}
-    AND ($1 <> 'sandbox' OR coalesce(n.realm, {tool_calls.REALM}) = 'sandbox')
-ORDER BY q.requested_at, q.id LIMIT $2
+SELECT * FROM (
+    {ASKED_OF_OWNER}, q.requested_at,
+        row_number() OVER (PARTITION BY q.origin_butler ORDER BY q.requested_at, q.id) AS turn
+    FROM shared.pending_actions q {ABOUT_WHAT}
+        AND ($1 <> 'sandbox' OR coalesce(n.realm, {tool_calls.REALM}) = 'sandbox')
+    ORDER BY turn, q.requested_at LIMIT $2) waiting
+ORDER BY requested_at, id
 """
 
 
 async def questions(connection: Connection, realm: str, most: int) -> list[Record]:
-    """Return the first questions that wait for the owner, with the fields of `digest_items`."""
+    """Return the first questions of each butler that wait for the owner, oldest first, as `digest_items` does."""
     return list(await connection.fetch(QUESTIONS, realm, most))
 
 

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from messenger.cards import digest
 from messenger.storage import queries
 from shared.config.timings import STANDARD
 from shared.db.pool import Connection
@@ -79,6 +80,10 @@ async def _overdue(connection: Connection) -> Iterable[str]:
     return await tool_calls.overdue_calls(connection, RUN_WITHIN)
 
 
+async def _seen(connection: Connection) -> Iterable[str]:
+    return [row["id"] for row in await queries.questions(connection, "telegram", digest.MOST)]
+
+
 @pytest.mark.parametrize(
     ("insert", "some", "many"),
     [
@@ -87,6 +92,7 @@ async def _overdue(connection: Connection) -> Iterable[str]:
         pytest.param(CLOSED, _untold, MANY, id="answers nobody waits for"),
         pytest.param(RUN_OUT, _expired, MANY_OPEN, id="questions past their time"),
         pytest.param(CALL.format(status="executing"), _silent, MANY, id="calls of a daemon that fell silent"),
+        pytest.param(CALL.format(status="pending"), _seen, MANY, id="what the owner asks to see"),
         pytest.param(CALL.format(status="approved"), _overdue, MANY, id="calls nobody began in time"),
     ],
 )

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger.cards import closing, kinds, updater
+from messenger.cards import closing, digest, kinds, updater
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery.lease import Worker
@@ -276,13 +276,16 @@ async def test_a_card_that_breaks_past_its_marker_is_put_off_too(quiet: House, m
 async def test_a_digest_lists_what_can_be_read(quiet: House, message: str) -> None:
     told = [(await asked(quiet, f"{message} n{n}"))[0] for n in range(BURST + 3)]
     await quiet.sql.execute(BREAK, told[BURST], ODD["hollow"])
+    async with quiet.context("messenger").db.work() as connection:
+        listed = [row["notification_id"] for row in await digest.all_waiting(connection, "telegram")]
+    assert (set(told) & set(listed)) == set(told) - {told[BURST]}
     assert await write(quiet) == BURST + 1
     worker = quiet.worker()
     for _ in range(BURST + 1):
         await work(worker)
-    [digest] = quiet.cards("more message")
-    assert "Greeter needs your approval for 2 more messages" in str(digest["payload"])
-    assert len(button_data(digest)) == 2
+    [card] = quiet.cards("more message")
+    assert "Greeter needs your approval for 2 more messages" in str(card["payload"])
+    assert len(button_data(card)) == 2
     assert await ended(quiet, told[BURST]) == ["cancelled"]
 
     await quiet.sql.execute(BREAK, told[BURST + 1], ODD["hollow"])
