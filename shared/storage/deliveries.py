@@ -10,7 +10,7 @@ from uuid import UUID
 
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.hashing import reference
+from shared.hashing import reference, that_begin
 
 # A reference may look like the beginning of another delivery's id, so an id needs more characters than a reference.
 REFERENCE: Final = 4
@@ -71,7 +71,7 @@ async def referred(connection: Connection, said: str) -> list[Record]:
 
 FIND: Final = """
 SELECT id::text FROM messenger.deliveries
-WHERE class <> 'card' AND (starts_with(id::text, $1) OR starts_with(notification_id::text, $1)) LIMIT 2
+WHERE class <> 'card' AND (id BETWEEN $1 AND $2 OR notification_id BETWEEN $1 AND $2) LIMIT 2
 """
 
 
@@ -83,7 +83,8 @@ async def find(connection: Connection, said: str) -> str:
     if len(said) < SHORTEST:
         found = [row["id"] for row in await referred(connection, said)]
     else:
-        found = [row["id"] for row in await connection.fetch(FIND, said.lower())]
+        between = that_begin(said.lower())
+        found = [] if between is None else [row["id"] for row in await connection.fetch(FIND, *between)]
     if len(found) != 1:
         what = "More than one delivery has" if found else "No delivery has"
         raise InvalidInput(f"{what} the id or the reference `{said[:40]}`.", "See `butlers deliveries list`.")

@@ -10,7 +10,7 @@ from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, said
 from shared.errors import InvalidInput, Unreadable
-from shared.hashing import reference
+from shared.hashing import reference, that_begin
 from shared.storage.addressees import Addressee, addressee
 from shared.storage.deliveries import referred
 
@@ -63,7 +63,7 @@ SELECT DISTINCT found.id::text FROM (
     SELECT id, id AS shown FROM shared.notifications
     UNION ALL SELECT notification_id, id FROM shared.pending_actions
     UNION ALL SELECT notification_id, id FROM messenger.deliveries) AS found
-WHERE found.id IS NOT NULL AND starts_with(found.shown::text, $1) LIMIT 2
+WHERE found.id IS NOT NULL AND found.shown BETWEEN $1 AND $2 LIMIT 2
 """
 ASKED: Final = """
 SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.envelope, n.owner_text, n.status,
@@ -117,7 +117,8 @@ WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
 
 async def life(connection: Connection, beginning: str) -> Life:
     """Return the life of the one message meant by the beginning of an id of it, or by its reference."""
-    begun = await connection.fetch(FIND, beginning.lower()) if len(beginning) >= SHORTEST else []
+    between = that_begin(beginning.lower()) if len(beginning) >= SHORTEST else None
+    begun = await connection.fetch(FIND, *between) if between else []
     found = {row["id"] for row in begun} | {row["notification_id"] for row in await referred(connection, beginning)}
     if len(found) != 1:
         what = "More than one message has" if found else "No message has"

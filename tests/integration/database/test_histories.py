@@ -64,11 +64,22 @@ async def test_what_is_asked_for_is_found_by_indexes(still_house: House, text: s
     assert [name for name in indexes if name not in plan] == [], plan
 
 
+BETWEEN = re.compile(r"Index Cond: \(\(\w*id >= \$1\) AND \(\w*id <= \$2\)\)")
+
+
 @pytest.mark.parametrize("text", [pending_actions.BEGINS, questions.BEGINS, session_list.BEGINS])
 async def test_what_an_id_begins_with_is_looked_up_in_an_index_and_no_further(still_house: House, text: str) -> None:
     plan = await still_house.plan_of(text)
-    assert "Index Cond: ((id >= $1) AND (id <= $2))" in plan, plan
+    assert BETWEEN.search(plan), plan
     assert "Sort" not in plan, plan
+
+
+@pytest.mark.parametrize(("text", "times"), [(deliveries.FIND, 2), (history.FIND, 3)], ids=["delivery", "life"])
+async def test_each_id_a_message_is_meant_by_is_looked_up_in_an_index(
+    still_house: House, text: str, times: int
+) -> None:
+    plan = await still_house.plan_of(text)
+    assert len(BETWEEN.findall(plan)) == times, plan
 
 
 async def test_what_the_owner_said_of_a_question_is_found_by_an_index(still_house: House) -> None:
