@@ -6,7 +6,6 @@ called twice, and leaving any other call as uncertain.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +15,7 @@ from butlers.schedules import Turn, first_due, turn
 from butlers.sessions.runner import tell_owner
 from shared.db.pool import BRIEFLY, Connection
 from shared.errors import ButlersError, Unavailable
-from shared.loops import apart, first_of, pause
+from shared.loops import apart, either, first_of, pause
 from shared.storage import occurrences, schedules, session_list, sessions
 from shared.storage.occurrences import Occurrence, Status
 from shared.storage.schedules import Schedule
@@ -49,68 +48,59 @@ class Hand:
     file: Sequence[Schedule] | None
     # Whether something thinks for it; else what it is asked is ended here, since nobody runs it.
     thinks: bool = True
-    # When to look again, by the process's own steady clock.
-    look_at: float = 0.0
     held: set[str] = field(default_factory=set)
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    # Set once it is in other hands, or in none.
+    left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Scheduler:
     """The hands of this process by butler, and the calls it is waiting for."""
 
-    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.hands: dict[str, Hand] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._ticks = ticks
-        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
 
     def take(self, hand: Hand) -> None:
         """Take a butler into care, or one whose file has changed."""
         before = self.hands.get(hand.context.name)
+        self.hands[hand.context.name] = hand
         if before is not None:
             hand.held = before.held
-        self.hands[hand.context.name] = hand
-        self._changed.set()
+            before.left.set()
+        self._taken.set()
 
     def drop(self, name: str) -> None:
         """Leave a butler alone; what it has in hand goes on to its end."""
-        self.hands.pop(name, None)
+        if (hand := self.hands.pop(name, None)) is not None:
+            hand.left.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Carry out what is due until `stopping`, and let what was begun end."""
-        renewing = asyncio.create_task(self._keep_renewing())
+        """Carry out what is due until `stopping`, and let what was begun end; no butler waits for another's rows."""
+        renewing, tended = asyncio.create_task(self._keep_renewing()), dict[str, asyncio.Task[None]]()
         try:
             while not stopping.is_set():
-                self._changed.clear()
-                tickets = self._tickets()
-                for hand in [one for one in self.hands.values() if one.look_at <= self._ticks()]:
-                    with apart(log, "what is due was not looked at", butler=hand.context.name):
-                        hand.look_at = self._ticks() + min(LOOK_SECONDS, 1.0)
-                        await self.look(hand)
-                await self._wait(stopping, tickets)
-                if any(ticket.is_set() for ticket in tickets):
-                    self._look_now()
+                self._taken.clear()
+                for name in self.hands:
+                    if name not in tended or tended[name].done():
+                        tended[name] = asyncio.create_task(self._tend(name, stopping))
+                await first_of(stopping, self._taken)
         finally:
+            await asyncio.gather(*tended.values(), return_exceptions=True)
             await asyncio.gather(*self._running, return_exceptions=True)
             renewing.cancel()
 
-    def _tickets(self) -> list[asyncio.Event]:
-        """Return what is woken when a butler of this process makes a schedule; those of one login share it."""
-        wakes = {id(wake): wake for wake in (hand.context.wakes["schedules"] for hand in self.hands.values())}
-        return [wake.ticket() for wake in wakes.values()]
+    async def _tend(self, name: str, stopping: asyncio.Event) -> None:
+        """Carry out what is due for one butler, as long as it is in care."""
+        while not stopping.is_set() and (hand := self.hands.get(name)) is not None:
+            ticket, wait = hand.context.wakes["schedules"].ticket(), min(LOOK_SECONDS, 1.0)
+            with apart(log, "what is due was not looked at", butler=name):
+                wait = await self.look(hand)
+            await either(wait, stopping, hand.left, ticket)
 
-    def _look_now(self) -> None:
-        for hand in self.hands.values():
-            hand.look_at = 0.0
-
-    async def _wait(self, stopping: asyncio.Event, tickets: Sequence[asyncio.Event]) -> None:
-        seconds = min((hand.look_at for hand in self.hands.values()), default=self._ticks() + LOOK_SECONDS)
-        waiting = asyncio.ensure_future(first_of(stopping, self._changed, *tickets))
-        await asyncio.wait([waiting], timeout=max(0.0, seconds - self._ticks()))
-        waiting.cancel()
-
-    async def look(self, hand: Hand) -> None:
-        """Claim what is due for this butler and begin it; note when to look again."""
+    async def look(self, hand: Hand) -> float:
+        """Claim what is due for this butler and begin it; return in how many seconds to look again."""
         context = hand.context
         if hand.file is not None:
             async with context.db.work() as connection:
@@ -125,12 +115,10 @@ class Scheduler:
             untold = not hand.thinks and await end_unrun(connection, context.name)
         if untold:
             self._begin(tell_owner(context, context.stopping))
-        hand.look_at = self._ticks() + max(
-            0.0 if room > 0 else 0.5, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait)
-        )
         hand.held.update(one.id for one in claimed)
         for one in claimed:
             self._begin(self._carry_out(hand, one))
+        return max(0.0 if room > 0 else 0.5, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

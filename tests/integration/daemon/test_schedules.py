@@ -166,6 +166,38 @@ async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(stil
     assert await statuses(house) == ["done"] * 2
 
 
+TAKEN = """
+INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, claimed_by, leased_until)
+SELECT id, butler, next_due_at, 'claimed', 'x', clock_timestamp() + interval '1 hour' FROM shared.schedules
+WHERE butler = $1
+"""
+
+
+async def test_a_butler_that_holds_what_it_would_claim_keeps_no_other_butlers_schedule(still_house: House) -> None:
+    house, scheduler, stopping = still_house, Scheduler(), asyncio.Event()
+    await given(house, counting("daily"))
+    owned = {name: Owned(house.context(name)) for name in (BUTLER, "greeter")}
+    async with owned["greeter"].context.db.work() as connection:
+        await follow(connection, "greeter", [counting("daily")])
+    await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+    held = house.sql.transaction()
+    await held.start()
+    # The unique entry is there, and the key of its schedule is not locked, as while a row is being inserted.
+    await house.sql.execute("SET LOCAL session_replication_role = replica")
+    await house.sql.execute(TAKEN, BUTLER)
+    for one in owned.values():
+        scheduler.take(one.hand)
+    running = asyncio.create_task(scheduler.run(stopping))
+    try:
+        async with asyncio.timeout(3):
+            await until(lambda: owned["greeter"].calls)
+        assert owned[BUTLER].calls == []
+    finally:
+        await held.rollback()
+        stopping.set()
+        await running
+
+
 async def test_what_is_in_hand_is_not_taken_from_itself_though_its_lease_is_over(still_house: House) -> None:
     await given(still_house, counting("daily"))
     slow = Owned(another(still_house), hang=asyncio.Event())
