@@ -77,6 +77,7 @@ VALUES (gen_random_uuid(), $1, 't', 'q', '{}', 'OK', false, 'normal', '{}', 'exp
         "butler",
         "INSERT INTO shared.notices (butler, source, kind, text, created_at) VALUES ($1, 'x', 'x', 'x', $2)",
         id="notices",
+        marks=pytest.mark.slow,
     ),
     pytest.param(
         "shared.occurrences",
@@ -88,6 +89,7 @@ WITH due AS (
 INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, ended_at) SELECT id, $1, $2, 'done', $2 FROM due
 """,
         id="occurrences",
+        marks=pytest.mark.slow,
     ),
     pytest.param(
         "shared.schedules",
@@ -98,6 +100,7 @@ VALUES (('00000000-0000-4000-8000-0000000000' || CASE $1 WHEN 'health' THEN '01'
     'tool', $2, 'UTC', 'x', 'once', $2)
 """,
         id="schedules",
+        marks=pytest.mark.slow,
     ),
 ]
 # An old call and an old question of a butler, by their ids, and the cards about them.
