@@ -11,7 +11,7 @@ from butlers.sessions.course import Place, folder_of, lose, play
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
 from shared.channels.telegram import SPEC as TELEGRAM
-from shared.db.pool import BRIEFLY
+from shared.errors import Unavailable
 from shared.loops import apart, first_of, pause
 from shared.storage import contacts, notices, sessions
 from shared.storage.session_list import REMOVED
@@ -21,6 +21,8 @@ from shared.telemetry.logs import logger
 log = logger("butlers.sessions")
 MOST: Final = 4
 """How many sessions one process runs at once."""
+# The longest that one butler is looked at. What it claimed and did not begin is put back once its lease is over.
+LOOK_SECONDS: Final = 5.0
 FALLEN_SILENT: Final = "Whoever ran it fell silent."
 # Of the answers of `notify` these leave nothing to be tried again.
 FINAL: Final = frozenset({"ok", "queued", "uncertain", "pending_approval", "pending_missing_identifier"})
@@ -87,9 +89,9 @@ class Runner:
             named, self._named = sorted(self._named, key=lambda name: (self._latest.get(name, 0), name)), set()
             for name in named:
                 place = self._places.get(name)
-                with apart(log, "sessions are not seen to", butler=name):
-                    if place is not None:
-                        await self._see_to(place)
+                if place is not None:
+                    with apart(log, "sessions are not seen to", butler=name):
+                        await self._look_at(place)
             await self._until_woken(stopping)
         for name in list(self._places):
             self.remove(name)
@@ -106,10 +108,17 @@ class Runner:
         except TimeoutError:
             self.wake()
 
+    async def _look_at(self, place: Place) -> None:
+        """See to one butler; one that holds rows of its own keeps the others waiting, and not for long."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._see_to(place)
+        except TimeoutError:
+            raise Unavailable("What is looked at is held too long.") from None
+
     async def _see_to(self, place: Place) -> None:
         context, ending = place.context, self._endings[place.context.name]
-        # A butler that holds a row of its own keeps the others' sessions waiting, and not for long.
-        async with context.db.work(BRIEFLY) as connection:
+        async with context.db.work() as connection:
             needs = await sessions.needs(connection, context.name)
             if needs.noticed and not needs.waiting and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
@@ -119,7 +128,7 @@ class Runner:
             self._telling[context.name] = task = asyncio.create_task(tell_owner(context, ending))
             task.add_done_callback(lambda _: self._telling.pop(context.name))
         while (needs.waiting or needs.lapsed) and self._free > 0 and not ending.is_set():
-            async with context.db.work(BRIEFLY) as connection:
+            async with context.db.work() as connection:
                 claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
                 if claimed is not None:
                     await notices.withdraw(connection, context.name, [claimed.id])
@@ -161,7 +170,7 @@ def _terms(place: Place) -> Terms:
 async def give_up(place: Place) -> None:
     """End as lost, or put back into the queue, some sessions of this butler whose holder's lease ran out."""
     name = place.context.name
-    async with place.context.db.work(BRIEFLY) as connection:
+    async with place.context.db.work() as connection:
         for claimed in await sessions.lapsed(connection, name):
             log.warning("a session is lost", session=claimed.id, butler=name)
             shutil.rmtree(folder_of(place.context.home, claimed.id), ignore_errors=True)

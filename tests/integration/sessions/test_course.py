@@ -119,13 +119,24 @@ async def test_butlers_take_turns_where_there_are_fewer_places(house: House, mes
 LOCK: Final = "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT id FROM shared.sessions FOR UPDATE"
 
 
-async def test_a_butler_that_holds_its_session_does_not_hold_up_the_others(house: House, message: str) -> None:
-    await enqueue(house, message)
+async def _held(house: House, session_id: str, seconds: float) -> None:
     async with logged_in(house, "greeter") as holder:
-        await holder.execute(LOCK)
-        other = await enqueue(house, message, butler="health")
-        async with Run(place(house, [SHORT]), place(house, [SHORT], butler="health")), asyncio.timeout(8):
-            await until_it_is(house, other, "done")
+        await holder.execute(LOCK.replace(" FOR", f" WHERE id = '{session_id}' FOR"))
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.slow
+async def test_a_butler_that_holds_its_sessions_does_not_hold_up_the_others(house: House, message: str) -> None:
+    """Each wait is shorter than any bound for one; all together they take fifteen seconds."""
+    waiting = [await enqueue(house, message) for _ in range(10)]
+    holding = [asyncio.create_task(_held(house, one, 1.5 * n)) for n, one in enumerate(waiting, start=1)]
+    await asyncio.sleep(0.5)
+    other = await enqueue(house, message, butler="health")
+    async with Run(place(house, [SHORT]), place(house, [SHORT], butler="health")), asyncio.timeout(9):
+        await until_it_is(house, other, "done")
+    for one in holding:
+        one.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
 
 
 async def test_a_session_whose_time_is_up_is_ended_and_the_owner_told(house: House, message: str) -> None:
