@@ -1,4 +1,4 @@
-"""The scheduler: one loop per process that carries out what is due for all butlers in it.
+"""The scheduler: for each butler of this process a loop that carries out what is due.
 
 INVARIANT: who carries something out has claimed it, by the database's clock, in the unit of work that moved its
 schedule on. What a process had in hand when it died is taken over once its lease is over: calling a tool that may be
@@ -27,6 +27,8 @@ BATCH: Final = 100
 AT_ONCE: Final = 8
 # What is not heard of in time, such as another process's new schedule, is found within this.
 LOOK_SECONDS: Final = 30.0
+# What could not be looked at is looked at again after so long.
+FAILED_SECONDS: Final = 1.0
 # The longest that a tool called by the clock may take.
 CALL_SECONDS: Final = 300.0
 # A tool of these names may be called again under the same occurrence: what it sends, it sends once.
@@ -94,7 +96,7 @@ class Scheduler:
     async def _tend(self, name: str, stopping: asyncio.Event) -> None:
         """Carry out what is due for one butler, as long as it is in care."""
         while not stopping.is_set() and (hand := self.hands.get(name)) is not None:
-            ticket, wait = hand.context.wakes["schedules"].ticket(), min(LOOK_SECONDS, 1.0)
+            ticket, wait = hand.context.wakes["schedules"].ticket(name), FAILED_SECONDS
             with apart(log, "what is due was not looked at", butler=name):
                 wait = await self.look(hand)
             await either(wait, stopping, hand.left, ticket)
