@@ -5,6 +5,7 @@ from uuid import UUID
 
 from messenger.storage.cards import QUEUE
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
+from shared.addresses import folded
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 
@@ -14,6 +15,8 @@ KIND: Final = "stranger"
 OF_A_CONTACT: Final = """
 (i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender ELSE i.verified END)
 """
+# One sender, however the address is written; a contact is one by all its addresses.
+OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn; the rest waits until there is
 # room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
@@ -23,7 +26,7 @@ WITH told AS (
         AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp() GROUP BY known),
 fresh AS (
     SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known,
-        row_number() OVER (PARTITION BY i.channel, i.sender ORDER BY i.received_at, i.id) AS turn
+        row_number() OVER (PARTITION BY {OF_ONE} ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
     JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
     WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval
@@ -64,13 +67,13 @@ async def one(connection: Connection, message_id: str) -> Record | None:
 # What is said of a message closes it; what is said of its sender closes all of that sender's.
 SAID: Final = """
 UPDATE switchboard.inbox SET stranger = $4
-WHERE stranger = 'waits' AND (id = $1 OR ($5 AND channel = $2 AND sender = $3))
+WHERE stranger = 'waits' AND (id = $1 OR ($5 AND channel = $2 AND lower(sender COLLATE "C") = $3))
 """
 
 
 async def note_said(connection: Connection, row: Record, said: str, *, of_sender: bool) -> None:
     """Note what the owner says to a stranger's words, or to the stranger."""
-    await connection.execute(SAID, UUID(row["id"]), row["channel"], row["sender"], said, of_sender)
+    await connection.execute(SAID, UUID(row["id"]), row["channel"], folded(row["sender"]), said, of_sender)
 
 
 STRANGERS_OVER: Final = f"""

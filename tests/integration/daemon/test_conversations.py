@@ -274,34 +274,58 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert row["stranger"] == "answered"
 
 
-async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(still_house: House, message: str) -> None:
-    await still_house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE stranger = 'waits'")
-    await still_house.sql.execute(
-        "UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'stranger'"
+async def no_strangers(house: House) -> None:
+    """Nobody waits for a card, and none was made lately."""
+    await house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE stranger = 'waits'")
+    await house.sql.execute("UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'stranger'")
+
+
+async def shown_of_strangers(house: House) -> set[str]:
+    """Which words get a card now, of the words that wait."""
+    async with house.context("messenger").db.work() as connection:
+        made = await stranger_cards.ask_strangers(connection, 3, house.settings.timings)
+    rows = await house.sql.fetch(
+        "UPDATE messenger.deliveries d SET status = 'cancelled' FROM switchboard.inbox i WHERE i.id = d.about"
+        " AND d.card_kind = 'stranger' AND d.status = 'queued' RETURNING i.text"
     )
+    assert len(rows) == made
+    return {row["text"] for row in rows}
+
+
+async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
     loud, quiet = new_chat(), new_chat()
     for n in range(6):
         await bring(still_house, event(f"{message} {n}", loud))
     await bring(still_house, event(f"{message} quiet", quiet))
     for _ in range(7):
         await incoming.route_waiting(still_house.context("switchboard"))
-    async with still_house.context("messenger").db.work() as connection:
-        timings = still_house.settings.timings
-        assert await stranger_cards.ask_strangers(connection, 3, timings) == 3
-        assert await stranger_cards.ask_strangers(connection, 3, timings) == 0
-    rows = await still_house.sql.fetch(
-        "SELECT i.text FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about"
-        " WHERE d.card_kind = 'stranger' AND d.status = 'queued'"
-    )
-    assert {row["text"] for row in rows} == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    assert await shown_of_strangers(still_house) == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    assert await shown_of_strangers(still_house) == set()
     known = new_chat()
     await still_house.contact("Anna", telegram=known)
     await bring(still_house, event(f"{message} known", known))
     await incoming.route_waiting(still_house.context("switchboard"))
-    async with still_house.context("messenger").db.work() as connection:
-        assert await stranger_cards.ask_strangers(connection, 3, timings) == 1, "a contact's words have their own room"
-        assert await stranger_cards.ask_strangers(connection, 3, timings) == 0
-    await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'cancelled' WHERE status = 'queued'")
+    assert await shown_of_strangers(still_house) == {f"{message} known"}, "a contact's words have their own room"
+
+
+async def test_whose_address_is_written_in_many_ways_is_one_sender(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
+    address, quiet = f"abcdef{uuid4().hex}@example.org", new_chat()
+    await still_house.contact("Anna", email=address)
+    await still_house.contact("Berta", telegram=quiet)
+    for n in range(6):
+        written = address[:n].upper() + address[n:]
+        mail = letter(f"{message} {n}", written, f"<{n}.{uuid4()}@example.org>")
+        await bring(still_house, {**mail, "sender": {"identity": written, "verified": True}})
+    await bring(still_house, event(f"{message} quiet", quiet))
+    for _ in range(7):
+        await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    row = await still_house.row(ROW, f"{message} 3")
+    await stranger_cards.note_said(still_house.sql, row, "blocked", of_sender=True)
+    waits = await still_house.sql.fetch("SELECT text FROM switchboard.inbox WHERE stranger = 'waits'")
+    assert [one["text"] for one in waits] == [f"{message} quiet"]
 
 
 @pytest.mark.parametrize(
