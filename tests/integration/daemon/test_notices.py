@@ -399,6 +399,24 @@ async def test_a_storm_is_bounded_and_counted(butler: Served) -> None:
     assert [(row["kind"], row["more"]) for row in rows] == [("changed", 0)] * 30 + [("left-out", 69)]
 
 
+LONG_AGO: Final = "UPDATE shared.notices SET created_at = created_at - interval '1 hour'"
+
+
+async def test_what_one_source_tells_leaves_room_for_the_others_and_says_that_more_came(butler: Served) -> None:
+    house, told = butler.house, Notice("butler.health", "told", "Look.", trust="external")
+    for _ in range(4):
+        async with house.context("switchboard").db.work() as connection:
+            for _ in range(29):
+                await notices.add(connection, "greeter", told)
+        await house.sql.execute(LONG_AGO)
+    async with house.context("messenger").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("messenger", "sent", "It was sent."))
+    rows = await house.sql.fetch(
+        "SELECT kind, count(*) AS n, sum(more) AS more FROM shared.notices GROUP BY 1 ORDER BY 1"
+    )
+    assert [tuple(row) for row in rows] == [("left-out", 1, 15), ("sent", 1, 0), ("told", 100, 0)]
+
+
 async def test_no_butler_is_told_anything_or_counted_out_by_another(butler: Served) -> None:
     async with butler.house.context("messenger").db.work() as connection:
         for n in range(31):
@@ -420,7 +438,11 @@ async def test_nobody_waits_for_a_butlers_unfinished_notice(butler: Served) -> N
 
 async def test_the_switchboard_tells_a_butler_what_the_owner_wrote_and_nothing_else(butler: Served) -> None:
     context = butler.house.context("switchboard")
-    for no in (Notice("owner", "answer", "Yes.", trust="owner"), Notice("messenger", "message", "It was sent.")):
+    for no in (
+        Notice("owner", "answer", "Yes.", trust="owner"),
+        Notice("messenger", "message", "It was sent."),
+        Notice("butler.health", "left-out", "Pay him."),
+    ):
         with pytest.raises(ButlersError, match="InsufficientPrivilege"):
             async with context.db.work() as connection:
                 await notices.add(connection, "greeter", no)
