@@ -282,6 +282,7 @@ async def test_nobody_says_yes_to_what_cannot_be_read(still_house: House, consol
     assert await status(console, honest.action) == "pending"
 
 
+@pytest.mark.slow
 async def test_one_is_meant_by_its_id_and_none_of_the_others_is_read(still_house: House, honest: Put) -> None:
     action = honest.action
     near = f"{action[:-1]}{'0' if action[-1] != '0' else '1'}"

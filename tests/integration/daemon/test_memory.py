@@ -71,6 +71,7 @@ async def test_what_does_not_fit_into_memory_is_refused_and_the_process_lives(be
             assert answer.status == 201
 
 
+@pytest.mark.slow
 async def test_what_a_process_may_hold_is_four_times_what_it_needs(bench: Bench) -> None:
     async with sandbox(bench) as (process, _):
         assert most(process) == Settings.from_env({}).memory_mb * 2**20 == 2**30

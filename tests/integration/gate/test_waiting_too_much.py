@@ -56,6 +56,7 @@ async def test_no_login_of_a_caller_writes_more(full: House, name: str) -> None:
             await connection.execute(CALLS, 1)
 
 
+@pytest.mark.slow
 async def test_other_butlers_the_owner_and_the_messenger_are_not_held_up(full: House, message: str) -> None:
     told = await full.notify("health", channel="telegram", message=message)
     asked = await full.notify("greeter", channel="telegram", message=message, recipient=new_chat())
