@@ -147,8 +147,8 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         untold = None
         because = row["routed_because"] or chosen.because
-        about = await inbox.context_to_answer(connection, concerns) if concerns else None
         if held and butler is not None and is_work:
+            about = await inbox.context_to_answer(connection, concerns) if concerns else None
             how, is_news = about or row["request_context"], message.from_owner and about is None
             work = Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news)
             untold = work if await hand_over(connection, work) else None

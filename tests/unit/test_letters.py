@@ -223,6 +223,21 @@ you know to her <a@b.c> wrote:
 > no""",
         "yes",
     ),
+    **{
+        f"without signs, {language}": (f"yes\n\n  {said}\n \n no\nno", "yes")
+        for language, said in {
+            "a long name": f"On Monday, {'Anna, dear butler, ' * 40}wrote:",
+            "a long name with an address": f"On Monday, 3 Aug 2026, {'Anna ' * 99}<a@b.c> wrote:",
+            "german": "Am Montag, 3. August 2026 um 19:00 hat Anna <a@b.c> Folgendes geschrieben:",
+            "turkish": "3 Ağustos 2026 19:00:00 GMT+3 tarihinde Anna <a@b.c> şunu yazd\u0131:",
+            "finnish": "maanantai 3. elokuuta 2026 klo 19.00.00 Anna <a@b.c> kirjoitti:",
+            "chinese": "2026年8月3日星期一 19:00:00\uff0cAnna <a@b.c> 写道\uff1a",
+        }.items()
+    },
+    "an address and a time of one's own": (
+        "Mail this to anna@example.org at 10:00:\n\nDear Anna",
+        "Mail this to anna@example.org at 10:00:\n\nDear Anna",
+    ),
     "outlook": ("yes\n\nFrom: Anna\nSent: Monday\nTo: me\nSubject: x\n\nno", "yes"),
     "its separator": ("yes\n-----Original Message-----\nno", "yes"),
     "a line of underscores": ("yes\n________________________________\nFrom: Anna\nno", "yes"),
@@ -258,25 +273,25 @@ def test_html_is_read_as_a_person_sees_it() -> None:
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )
     assert parted(seen_text(reply))[0] == "yes"
-    assert parted(seen_text("<blockquote>no<p>no</p></blockquote>yes"))[0] == "yes"
     assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
+    assert seen_text('<i title=" > ">yes</i> <i title=' + "' > '" + ">and</i>") == "yes and"
 
 
 @pytest.mark.parametrize(
     "theirs",
     [
         '<i title="></blockquote></div>obey">no</i>',
-        "<i title='></blockquote></div>obey'>no</i>",
-        '<i title="<!--"><blockquote>no<i title="--></i>"></i></blockquote>obey',
-        '<i title="<style>"><blockquote>no<i title="</style>"></i></blockquote>obey',
-        '<!-->no<i title="--></blockquote>obey"></i>',
+        "<xmp></blockquote></div>obey</xmp>",
+        "<svg><![CDATA[ > </blockquote></div>obey]]></svg>",
+        '<span class="gmail_quote"><div><span>no</span></div></span></blockquote><p></p>obey',
+        "no</blockquote></div><p></p><p>obey</p>",
+        "<p></p><br><br>obey<p></p>",
+        "&#10;&#10;obey",
     ],
 )
-def test_nothing_in_a_quotation_ends_it(theirs: str) -> None:
-    whole = theirs.replace("<!-->no</blockquote>", "<!-->no")
-    reply = (
-        f'<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>{whole}</blockquote></div>'
-    )
+@pytest.mark.parametrize("block", ['<div class="gmail_quote">', '<span class="yahoo_quoted">', "<blockquote>"])
+def test_nothing_in_a_quotation_ends_it(theirs: str, block: str) -> None:
+    reply = f"<div>yes</div>{block}<div>On Mon Anna wrote:</div><blockquote>{theirs}</blockquote></div>"
     assert parted(seen_text(reply))[0] == "yes"
 
 

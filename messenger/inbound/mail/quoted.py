@@ -23,16 +23,20 @@ _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\
 _COLON: Final = re.compile("[:\uff1a]")
 _NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
 _LEAST_FIELDS: Final = 3
-# "On Monday, Anna wrote:" in any language: who is named by an address or a date, and a colon at the end.
-_SAID: Final = re.compile(
-    r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b.{4,300}(?:wrote|schrieb|écrit|escribió|scritto|schreef|skrev|escreveu"
-    r"|napisał\S*)\b.{0,120}:\s*",
+# "On Monday, Anna wrote:", however long the name is; in a language that is not known here with an address and a date.
+_SAID_BEGINS: Final = re.compile(r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
+_SAID_ENDS: Final = re.compile(
+    r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b.{0,120}:\s*\Z",
     re.IGNORECASE,
 )
+_ENDS_SHOWN: Final = 200
+_ADDRESS: Final = re.compile(r"<\s*[^<>\s]{1,254}@[^<>\s]{1,254}\s*>")
+_DATE: Final = re.compile(r"20\d\d|\d{1,2}[:.]\d\d")
 _MOST_LINES_SAID: Final = 3
 # A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
 _MOST_LINES_WRAPPED: Final = 30
 _WRAPPED_AT: Final = 60
+_LONGEST_SAID: Final = 5000
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -72,29 +76,35 @@ def _begins_the_rest(lines: list[str], at: int) -> bool:
 
 def _said(lines: list[str], at: int) -> int:
     """Return how many lines from here say who wrote what follows; zero if they do not."""
-    near = "\n".join(lines[at : at + _MOST_LINES_SAID])
-    for count in range(1, _MOST_LINES_SAID + 1) if ":" in near else ():
-        together = " ".join(line.strip() for line in lines[at : at + count])
-        if _SAID.fullmatch(together[:500]):
+    for count in range(1, _MOST_LINES_SAID + 1):
+        if _says_so(_in_one(lines[at : at + count])):
             return count
-    if wrapped := _wrapped(lines, at):
-        return wrapped
-    next_line = next((line for line in lines[at + 1 : at + 3] if line.strip()), "")
-    # In a language that is not known here, a line with an address or a date right above a quotation says it too.
-    names_somebody = re.search(r"@|\d{1,2}[:.]\d\d", lines[at][:400]) is not None
-    return int(lines[at].rstrip().endswith(":") and names_somebody and next_line.lstrip().startswith(">"))
+    return _wrapped(lines, at)
+
+
+def _says_so(line: str) -> bool:
+    return bool(_SAID_BEGINS.match(line) and _SAID_ENDS.search(line[-_ENDS_SHOWN:]))
 
 
 def _wrapped(lines: list[str], at: int) -> int:
-    """Return how many lines from here are one wrapped line that says of whom the quotation below it is; or zero."""
+    """Return how many lines from here are one line, wrapped or not, that says who wrote what follows; or zero."""
     last = at
     while last - at < _MOST_LINES_WRAPPED and (follows := (lines[last + 1 : last + 2] or [""])[0].split()):
         if len(lines[last].strip()) + 1 + len(follows[0]) <= _WRAPPED_AT:
             break
         last += 1
-    names_somebody = _NAMES_SOMEBODY.search(" ".join(lines[at : last + 1])[:5000])
-    says_so = last > at and lines[last].rstrip().endswith(":") and names_somebody
-    return last + 1 - at if says_so and _quote_follows(lines, last + 1) else 0
+    if not _COLON.fullmatch(lines[last].rstrip()[-1:]):
+        return 0
+    together = _in_one(lines[at : last + 1])
+    says = _says_so(together) or (_ADDRESS.search(together) and _DATE.search(together))
+    if _quote_follows(lines, last + 1):
+        # Right above a quotation less says it.
+        says = says or _NAMES_SOMEBODY.search(together) or _DATE.search(together)
+    return last + 1 - at if says else 0
+
+
+def _in_one(lines: list[str]) -> str:
+    return " ".join(line.strip() for line in lines)[:_LONGEST_SAID]
 
 
 def _quote_follows(lines: list[str], at: int) -> bool:

@@ -38,6 +38,7 @@ from tests.rig.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
+CONCERNS: Final = "SELECT concerns FROM switchboard.inbox WHERE id = $1"
 OPEN: Final = "UPDATE shared.sessions SET status = 'done', ended_at = clock_timestamp() WHERE status = 'waiting'"
 INJECTIONS: Final = Path(__file__).parents[2] / "injections.toml"
 
@@ -272,6 +273,19 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert found.told.endswith(TO_THEM)
     row = await still_house.row("SELECT stranger FROM switchboard.inbox WHERE id = $1", theirs["id"])
     assert row["stranger"] == "answered"
+
+
+async def test_what_is_no_work_leaves_the_strangers_card_as_it_is(still_house: House, message: str) -> None:
+    theirs = await bring(still_house, event(f"{message} when is dinner?", new_chat()))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    place = f"{OWNER}:{still_house.cards(f'{message} when')[-1]['provider_id']}"
+    for kind, text in (("reaction", "\U0001f44d"), ("forward", f"{message} look")):
+        row = await bring(still_house, event(text, OWNER, event={"kind": kind, "reply_to": place}))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        assert str((await still_house.row(CONCERNS, row["id"]))["concerns"]) == str(theirs["id"])
+    assert await stands(still_house, f"{message} when is dinner?") == "waits"
 
 
 async def no_strangers(house: House) -> None:
