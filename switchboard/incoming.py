@@ -139,7 +139,9 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         if chosen is None:
             log.info("a message waits for a butler, or for the classifier", message=row["id"])
             return False
-        concerns = answered["concerns"] if answered and message.from_owner else None
+        # INVARIANT: whoever is answered is shown to the butler that answers. Another one would take it for the owner.
+        its_own = answered is not None and message.from_owner and answered["butler"] == chosen.butler
+        concerns = answered["concerns"] if answered and its_own else None
         answers = answered["id"] if answered else None
         what = chosen.butler, chosen.because
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)

@@ -86,6 +86,8 @@ async def _asks(context: Context, claimed: Claimed) -> Worded | None:
         if found is None:
             return None
         theirs = await turns.received(connection, found.concerns) if found.concerns else None
+        if found.concerns and theirs is None:
+            return None
         about = (theirs or found).place
         before = await turns.before(connection, about, found.turn.at, claimed.id)
     # An edit that came before the session began changed what it is asked.

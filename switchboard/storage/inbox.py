@@ -143,13 +143,20 @@ async def note_asked(connection: Connection, message_id: str, holder: str, sessi
     return await connection.fetchval(ASK, message_id, holder, session_id) is not None
 
 
+# As in the view `shared.turns`: what a blocked sender wrote is shown to no butler.
+BLOCKED: Final = """
+EXISTS (SELECT FROM switchboard.routing_rules r WHERE r.butler IS NULL AND coalesce(r.channel, s.channel) = s.channel
+    AND (r.sender IS NULL OR lower(r.sender COLLATE "C") = lower(s.sender COLLATE "C"))
+    AND (r.contact_id IS NULL OR r.contact_id = s.contact_id)
+    AND (r.words IS NULL OR position(lower(r.words) IN lower(s.text)) > 0))
+"""
 # A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.
-ANSWERED: Final = """
+ANSWERED: Final = f"""
 SELECT n.id::text, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
-    LEFT JOIN switchboard.inbox s ON d.card_kind = 'stranger' AND s.id = d.about
+    LEFT JOIN switchboard.inbox s ON d.card_kind = 'stranger' AND s.id = d.about AND NOT {BLOCKED}
 WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND lower(d.address COLLATE "C") = $3
 LIMIT 1
 """
@@ -158,7 +165,8 @@ LIMIT 1
 async def ours_answered(connection: Connection, message: Record) -> Record | None:
     """Return the message of ours that this one answers: its notification, if it is one, and its butler.
 
-    A card about a stranger's words is answered to that stranger's butler, and says which words it concerns.
+    A card about a stranger's words is answered to that stranger's butler, and says which words it concerns, unless the
+    stranger is blocked by now.
 
     What is named in another chat, or was sent to somebody else, is none that this sender can answer.
     """

@@ -254,14 +254,18 @@ async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> Non
     assert stranger.ADD not in {data.split(":")[2] for data in button_data(known)}
 
 
+async def strangers_card(house: House, words: str, chat: str) -> tuple[Record, str]:
+    """What a stranger wrote, and the place of its card."""
+    theirs = await bring(house, event(words, chat))
+    await incoming.route_waiting(house.context("switchboard"))
+    await cards_written(house)
+    await all_cards(house)
+    return theirs, f"{OWNER}:{house.cards(words)[-1]['provider_id']}"
+
+
 async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(still_house: House, message: str) -> None:
     chat = new_chat()
-    theirs = await bring(still_house, event(f"{message} when is dinner?", chat))
-    await incoming.route_waiting(still_house.context("switchboard"))
-    await cards_written(still_house)
-    await all_cards(still_house)
-    sent = still_house.cards(f"{message} when")[-1]
-    place = f"{OWNER}:{sent['provider_id']}"
+    _, place = await strangers_card(still_house, f"{message} when is dinner?", chat)
     [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
     assert session["request_context"]["source_sender_identity"] == chat
     found = await asked(still_house, session)
@@ -271,16 +275,50 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert '<message from="owner"' not in before
     assert now.endswith(f"{message} at eight\n</message>")
     assert found.told.endswith(TO_THEM)
-    row = await still_house.row("SELECT stranger FROM switchboard.inbox WHERE id = $1", theirs["id"])
-    assert row["stranger"] == "answered"
+    assert await stands(still_house, f"{message} when is dinner?") == "answered"
+
+
+async def test_a_reply_to_a_blocked_ones_card_is_for_its_butler_and_goes_to_the_owner(
+    still_house: House, message: str
+) -> None:
+    chat = new_chat()
+    _, place = await strangers_card(still_house, f"{message} hello", chat)
+    await routing_rules.block(still_house.sql, "telegram", chat, str(uuid4()))
+    [session] = await begun(still_house, event(f"{message} my blood values?", OWNER, event={"reply_to": place}))
+    assert session["request_context"]["source_sender_identity"] == str(OWNER)
+    found = await asked(still_house, session)
+    assert THEIRS not in found.prompt
+    assert TO_THEM not in found.told
+
+
+async def test_whoever_is_blocked_before_the_answering_session_begins_gets_none(
+    still_house: House, message: str
+) -> None:
+    chat = new_chat()
+    _, place = await strangers_card(still_house, f"{message} hello", chat)
+    [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    await routing_rules.block(still_house.sql, "telegram", chat, str(uuid4()))
+    assert await asked_if_any(still_house, session) is None
+
+
+async def test_another_butler_than_the_one_that_got_the_words_answers_the_owner(
+    still_house: House, message: str
+) -> None:
+    theirs, place = await strangers_card(still_house, f"{message} hello", new_chat())
+    got = str((await still_house.row(ROW, f"{message} hello"))["routed_to"])
+    other = "greeter" if got == "health" else "health"
+    await bring(still_house, event(f"{message} who is it?", OWNER, event={"reply_to": place}))
+    await still_house.sql.execute("DELETE FROM switchboard.butlers WHERE name = $1", got)
+    async with still_house.context("switchboard").db.work() as connection:
+        await registry.all_seen(connection, [(other, "http://127.0.0.1:1", "butler", [], "ready", True)])
+    await incoming.route_waiting(still_house.context("switchboard"))
+    session = await still_house.row("SELECT * FROM shared.sessions WHERE prompt = $1", f"{message} who is it?")
+    assert (session["butler"], session["request_context"]["source_sender_identity"]) == (other, str(OWNER))
+    assert await stands(still_house, str(theirs["text"])) == "waits"
 
 
 async def test_what_is_no_work_leaves_the_strangers_card_as_it_is(still_house: House, message: str) -> None:
-    theirs = await bring(still_house, event(f"{message} when is dinner?", new_chat()))
-    await incoming.route_waiting(still_house.context("switchboard"))
-    await cards_written(still_house)
-    await all_cards(still_house)
-    place = f"{OWNER}:{still_house.cards(f'{message} when')[-1]['provider_id']}"
+    theirs, place = await strangers_card(still_house, f"{message} when is dinner?", new_chat())
     for kind, text in (("reaction", "\U0001f44d"), ("forward", f"{message} look")):
         row = await bring(still_house, event(text, OWNER, event={"kind": kind, "reply_to": place}))
         await incoming.route_waiting(still_house.context("switchboard"))
