@@ -117,11 +117,12 @@ async def note_read(connection: Connection, butler: str, by: str) -> None:
 
 
 # What another call takes at this moment is not waited for. What the owner wrote waits for a session of its own, unless
-# this reader hears it; what that session is asked by now is what the owner has made of it since.
+# this reader hears it; what that session is asked by now is what the owner has made of it since. INVARIANT: of a
+# session that a message began, since who asks another butler chooses the id of what it asks.
 WAITING = f"""
 WITH read AS ({READ})
 SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM shared.sessions s
-        WHERE s.id = notices.id AND s.butler = $1 AND s.status = 'waiting'), text) AS text,
+        WHERE s.id = notices.id AND s.butler = $1 AND s.cause = 'message' AND s.status = 'waiting'), text) AS text,
     trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR again OR NOT (source = 'owner' AND kind = 'message'))
@@ -196,7 +197,7 @@ async def begins_one(connection: Connection, butler: str, pace: Pace) -> bool:
 # The owner's words as the owner has changed them since, and whole.
 IN_FULL = """
 SELECT id::text, source, kind, key, coalesce((SELECT s.prompt FROM shared.sessions s
-        WHERE s.id = notices.id AND s.butler = $1), text) AS text,
+        WHERE s.id = notices.id AND s.butler = $1 AND s.cause = 'message'), text) AS text,
     trust, priority, created_at, more, again, state FROM shared.notices
 """
 # What the owner wrote and nobody was told waits for a session of its own, and is in no list of another's.

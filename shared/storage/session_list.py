@@ -90,8 +90,8 @@ def words_of(row: Record) -> str:
 BY_OWNER: Final = """
 (cause = 'ask' OR EXISTS (SELECT FROM shared.schedules c
         WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file')
-    OR EXISTS (SELECT FROM shared.notices n
-        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
+    OR (cause = 'message' AND EXISTS (SELECT FROM shared.notices n
+        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner')))
 """
 IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {BY_OWNER})"
 

@@ -240,14 +240,15 @@ class Claimed:
 # The owner's words before those of whom the owner lets ask, these before all that butlers and schedules ask; and first
 # of all whose they are to be.
 TURN: Final = """
-cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR EXISTS (SELECT FROM shared.notices n
-    WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner')), created_at, id
+cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR (cause = 'message' AND EXISTS (
+    SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner'))),
+created_at, id
 """
 # Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
 # what the others run.
 OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
-    EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
+    cause = 'message' AND EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
         AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions
 WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (status = 'running' OR id IN (

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -28,7 +28,7 @@ from butlers.sessions.prompt import worded
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier, mint_client_token, mint_session_token
 from shared.errors import ButlersError, InvalidInput
-from shared.storage import notices, sessions
+from shared.storage import notices, session_list, sessions
 from shared.storage.notices import Notice, Pace, Reader
 from shared.storage.sessions import Claimed, Terms
 from tests.integration.daemon.test_daemon import ERAS, Served, served
@@ -449,6 +449,23 @@ async def test_the_switchboard_tells_a_butler_what_the_owner_wrote_and_nothing_e
     async with context.db.work() as connection:
         await notices.add(connection, "greeter", Notice("owner", "message", "Pay him.", trust="owner"))
     assert await states(butler.house) == ["queued"]
+
+
+ASKED: Final = "INSERT INTO shared.sessions (id, butler, cause, prompt) VALUES ($1, 'greeter', 'butler:health', 'Yes.')"
+
+
+async def test_what_another_butler_asks_under_a_notices_id_is_not_that_notice(butler: Served) -> None:
+    """Who asks chooses the id of what it asks, and may know those of notices."""
+    house, known = butler.house, str(uuid4())
+    async with house.context("messenger").db.work() as connection:
+        denied = Notice("owner", "decision", "The owner denied it.", trust="owner", id=known)
+        await notices.add(connection, "greeter", denied)
+    await house.sql.execute(ASKED, UUID(known))
+    async with house.context("greeter").db.work() as connection:
+        shown = await notices.to_show(connection, "greeter", Reader(str(uuid4()), hears=True))
+        listed = await notices.unread_by(connection, "greeter", str(uuid4()))
+        assert [row["text"] for row in [*shown, *listed]] == ["The owner denied it."] * 2
+        assert not await session_list.is_by_owner(connection, known, "greeter")
 
 
 async def test_a_butler_cannot_speak_for_the_owner(butler: Served) -> None:
