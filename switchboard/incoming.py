@@ -182,7 +182,7 @@ async def _as_it_may(connection: Connection, what: str, message_id: str) -> Asyn
 async def _keep(
     connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
 ) -> None:
-    """See to what begins no work: an edit changes what waits, and what others wrote is shown to the owner."""
+    """See to what begins no work: an edit changes what waits, and what others wrote or changed is shown to the owner."""
     if row["kind"] == EDIT:
         original = await inbox.edited(connection, row) if butler is not None else None
         # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
@@ -190,6 +190,9 @@ async def _keep(
         if original is not None and begins_work(as_message, original["routed_to"], rules):
             async with _as_it_may(connection, "an edit changed nothing", row["id"]):
                 await sessions.change_prompt(connection, original["id"], row["text"])
+        elif original is not None and not message.from_owner:
+            # What the owner says yes to may answer these words, and not those that were shown.
+            await inbox.show(connection, row["id"])
     elif butler is not None and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
 

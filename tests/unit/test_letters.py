@@ -13,6 +13,7 @@ from messenger.inbound.letters import envelope
 from messenger.inbound.mail import letter as read
 from messenger.inbound.mail.html import seen_text
 from messenger.inbound.mail.letter import LONGEST_WORDS, Letter
+from messenger.inbound.mail.mime import CUT
 from messenger.inbound.mail.quoted import parted
 from messenger.inbound.mailbox import Arrived
 from shared.display.conversation import Turn, framed
@@ -192,6 +193,7 @@ def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
         "Return-Path: <>",
         "Content-Type: multipart/report; report-type=disposition-notification; boundary=b",
         "Content-Type: text/calendar; method=REPLY",
+        "Content-Type: text/calendar; method=REQUEST",
     ],
 )
 def test_what_a_machine_sent_is_no_message(field: str) -> None:
@@ -252,6 +254,14 @@ you know to her <a@b.c> wrote:
 @pytest.mark.parametrize(("text", "own"), QUOTED.values(), ids=QUOTED.keys())
 def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
     assert parted(text)[0] == own
+
+
+def test_what_is_too_long_says_that_it_is_cut() -> None:
+    cut = letter_of(mail(PASS, OURS, text="yes " * 8_000), SERVER).text
+    assert (len(cut), cut.endswith(CUT)) == (LONGEST_WORDS, True)
+    assert letter_of(mail(PASS, OURS, text="yes " * 5_000), SERVER).text == ("yes " * 5_000).strip()
+    assert letter_of(mail(PASS, OURS, text="yes\n" * 90_000), SERVER).text.endswith(CUT)
+    assert seen_text(f"<p>yes</p>{'<b></b>' * 50_000}<p>but no</p>") == f"yes{CUT}"
 
 
 def test_a_forwarded_mail_is_somebody_elses_words() -> None:

@@ -69,6 +69,8 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     lines = [title, f"From: {whom(known or row['display_name'] or '', row['sender'])}"]
     if row["kind"] == "forward":
         lines.append("They forwarded somebody else's words.")
+    if row["kind"] == "edit":
+        lines.append("They changed what they had written before.")
     if row["files"]:
         lines.append(f"Files attached: {row['files']}.")
     kept = f"; it is kept for {in_line(titled(row['routed_to']))}" if row["routed_to"] else ""
@@ -117,7 +119,8 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
         said = await _carry_out(connection, row, press.verb, presser)
     except InvalidInput as unfit:
         return "not_done", str(unfit)
-    await stranger_cards.note_said(connection, row, said, of_sender=said != "ignored")
+    # Of whom the owner adds the rest is still shown: no card may have said it yet.
+    await stranger_cards.note_said(connection, row, said, of_sender=said == "blocked")
     return said, SAID[said]
 
 

@@ -8,7 +8,7 @@ import re
 from html import unescape
 from typing import Final
 
-from messenger.inbound.mail.mime import readable
+from messenger.inbound.mail.mime import CUT, readable
 
 LONGEST: Final = 300_000
 # What a mail program takes for markup: a `>` in a quoted attribute ends no tag. What is never closed reaches to the
@@ -40,7 +40,7 @@ def seen_text(source: str) -> str:
     INVARIANT: nothing ends a quotation. Where one ends says its markup, which somebody else wrote and which browsers
     read by more rules than anybody checks.
     """
-    source, pieces, line, at = source[:LONGEST], list[str](), "\n", 0
+    left_out, source, pieces, line, at = source[LONGEST:], source[:LONGEST], list[str](), "\n", 0
     while (found := _MARKUP.search(source, at)) is not None:
         pieces.append(_plain(source[at : found.start()]))
         at = found.end()
@@ -55,7 +55,7 @@ def seen_text(source: str) -> str:
         line = "\n> " if begins else line
         if begins or name in _BREAKS:
             pieces.append(line)
-    pieces.append(_plain(source[at:]))
+    pieces.append(_plain(source[at:]) + (CUT if left_out and line == "\n" else ""))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip() for line in "".join(pieces).split("\n"))).strip()
 
 

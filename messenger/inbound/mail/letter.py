@@ -13,7 +13,17 @@ from typing import Final
 
 from messenger.inbound.mail.authenticated import is_authenticated
 from messenger.inbound.mail.html import seen_text
-from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, readable, taken_apart
+from messenger.inbound.mail.mime import (
+    CUT,
+    PLAIN,
+    Mime,
+    Part,
+    all_of,
+    decoded_words,
+    header,
+    readable,
+    taken_apart,
+)
 from messenger.inbound.mail.quoted import parted
 from shared.addresses import folded
 from shared.contracts import IngestAttachment
@@ -95,7 +105,7 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
     domain = sender.rpartition("@")[2]
     ids = _ids(fields, "Message-ID")
     subject = header(fields, "Subject")[:LONGEST_SUBJECT]
-    own, quoted = parted(_words(mime)[:LONGEST_READ])
+    own, quoted = parted(_within(_words(mime), LONGEST_READ))
     results, signatures = all_of(fields, "Authentication-Results"), all_of(fields, "DKIM-Signature")
     return Letter(
         event_id=ids[0] if ids else f"sha256:{sha256(raw).hexdigest()}",
@@ -109,10 +119,15 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
         kind=AUTOMATIC if any(map(_is_calendars, mime.parts)) else _kind(fields, subject),
         reply_to=_reply_to(fields),
         subject=subject,
-        text=own[:LONGEST_WORDS],
+        text=_within(own, LONGEST_WORDS),
         quoted=quoted[:LONGEST_WORDS],
         attachments=tuple(_attachments(mime, cut=cut)),
     )
+
+
+def _within(text: str, most: int) -> str:
+    """Return the text, or as much of it as is kept with a line that says so."""
+    return text if len(text) <= most else text[: most - len(CUT)] + CUT
 
 
 def _sender(fields: Message) -> tuple[str, str]:
@@ -147,9 +162,9 @@ def _without_tag(address: str) -> str:
 
 
 def _is_calendars(part: Part) -> bool:
-    """Return whether a calendar sent this answer (RFC 6047): its words and subject are the inviter's."""
+    """Return whether a calendar sent this (RFC 6047): its words and subject are those of whoever made the event."""
     method = str(readable(lambda: part.fields.get_param("method"), None) or "")
-    return part.kind == "text/calendar" and method.lower() not in {"request", "publish"}
+    return part.kind == "text/calendar" and bool(method)
 
 
 def _kind(fields: Message, subject: str) -> str:

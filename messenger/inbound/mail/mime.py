@@ -27,6 +27,8 @@ LONGEST_ENCODED: Final = 3_000
 MOST_PARTS: Final = 100
 DEEPEST: Final = 8
 PLAIN: Final = "text/plain"
+# Where words are left out.
+CUT: Final = "\n\n(Cut: what follows is in the mailbox alone.)"
 # What the standard library raises of what a sender may write into a header.
 UNREADABLE: Final = (LookupError, ValueError, TypeError, AttributeError, MessageError)
 

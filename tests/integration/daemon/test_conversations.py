@@ -326,6 +326,27 @@ async def test_what_is_no_work_leaves_the_strangers_card_as_it_is(still_house: H
     assert await stands(still_house, f"{message} when is dinner?") == "waits"
 
 
+async def test_what_a_stranger_changed_is_shown_as_changed(still_house: House, message: str) -> None:
+    chat = new_chat()
+    await strangers_card(still_house, f"{message} at eight?", chat)
+    written = await still_house.row(ROW, f"{message} at eight?")
+    number = int(str(written["thread"]).rpartition(":")[2])
+    edit = {"kind": "edit", "external_event_id": f"{chat}:{number}:edit:1"}
+    await bring(still_house, event(f"{message} a loan?", chat, number, event=edit))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert "They changed what they had written before." in str(still_house.cards(f"{message} a loan?")[-1]["payload"])
+
+
+async def test_of_whom_the_owner_adds_the_rest_is_still_shown(house: House, message: str) -> None:
+    chat = new_chat()
+    first = await card(house, f"{message} first", chat)
+    await card(house, f"{message} second", chat)
+    assert (await house.press(first, stranger.ADD))["outcome"] == "added"
+    assert [await stands(house, f"{message} {n}") for n in ("first", "second")] == ["added", "waits"]
+
+
 async def no_strangers(house: House) -> None:
     """Nobody waits for a card, and none was made lately."""
     await house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE stranger = 'waits'")
