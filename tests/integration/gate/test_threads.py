@@ -23,9 +23,9 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RECEIVED = """
-INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to, kind,
     request_context)
-SELECT channel, endpoint, gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}' FROM shared.channels
+SELECT channel, endpoint, gen_random_uuid()::text, $2, $3, 'what they said', $4, $5, '{}' FROM shared.channels
 WHERE channel = $1
 """
 UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
@@ -33,10 +33,12 @@ LIKE = {"intent": "react", "emoji": "\U0001f44d"}
 NOT_SEEN = "The message it reacts to could not be verified."
 
 
-async def received(house: House, thread: str | None, sender: str, butler: str | None = "greeter") -> None:
-    """A message that came in and was routed to that butler."""
+async def received(
+    house: House, thread: str | None, sender: str, butler: str | None = "greeter", kind: str = "message"
+) -> None:
+    """A message that came in and was routed to that butler, or a reaction to one."""
     channel = "email" if "@" in sender else "telegram"
-    await house.sql.execute(RECEIVED, channel, thread, sender, butler)
+    await house.sql.execute(RECEIVED, channel, thread, sender, butler, kind)
 
 
 async def said(house: House, chat: str) -> str:
@@ -198,6 +200,9 @@ async def test_a_rule_for_replies_lets_out_proved_ones_only(house: House, messag
     thread = await said(house, chat)
     answer = await house.notify(message=f"{message} invented", **by_telegram(f"{chat}:77"))
     assert answer["status"] == "pending_approval"
+    await received(house, thread, chat, kind="reaction")
+    answer = await house.notify(message=f"{message} reacted to", **by_telegram(thread))
+    assert answer["status"] == "pending_approval"
     await received(house, thread, chat)
     answer = await house.notify(message=f"{message} real", **by_telegram(thread))
     assert answer["status"] == "ok"
@@ -229,13 +234,18 @@ async def test_an_unproved_reaction_waits_for_the_owner_whatever_a_rule_says(hou
     assert (answer["status"], answer.get("note")) == ("ok", None)
 
 
-@pytest.mark.parametrize("whose", ["a card", "another butler's words", "what was routed to another", "nobody's"])
+@pytest.mark.parametrize(
+    "whose",
+    ["a card", "a card the owner reacted to", "another butler's words", "what was routed to another", "nobody's"],
+)
 async def test_in_the_owners_chat_a_butler_points_at_nothing_of_others(house: House, message: str, whose: str) -> None:
     thread = f"{OWNER}:99999"
-    if whose == "a card":
+    if whose.startswith("a card"):
         await house.notify(recipient=new_chat(), message=f"{message} for somebody")
         [card] = await until(lambda: house.cards(f"{message} for somebody"))
         thread = f"{OWNER}:{card['provider_id']}"
+        if whose != "a card":
+            await received(house, thread, str(OWNER), kind="reaction")
     elif whose == "another butler's words":
         other = await house.notify("health", message=f"health: {uuid4()}")
         thread = f"{OWNER}:{other['delivery']['delivery_id']}"  # type: ignore[index]  # an object
