@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from messenger.maintenance import purger, reaper
 from shared import retention
-from shared.db.clock import Reading
+from shared.db.clock import Reading, now
 from shared.telemetry.metrics import metrics_text
 from tests.integration.database.test_privileges import logged_in, refused
 from tests.integration.delivery.test_returned import mailed, read, report_of
@@ -335,6 +335,41 @@ async def test_a_step_that_fails_stops_no_other(still_house: House) -> None:
         await still_house.sql.execute("GRANT DELETE ON shared.notifications TO butlers_group_messenger")
     assert (await row(still_house, told))["wiped_at"] is not None
     assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", swept) == 0
+
+
+AGAIN: Final = """
+CREATE FUNCTION pg_temp.again() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO shared.request_windows SELECT (OLD).*;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER again AFTER DELETE ON shared.request_windows FOR EACH ROW EXECUTE FUNCTION pg_temp.again()
+"""
+
+
+async def test_old_rows_that_come_without_end_keep_no_others_from_being_taken_away(still_house: House) -> None:
+    where, stopping = uuid4().hex, asyncio.Event()
+    await still_house.sql.execute(
+        f"INSERT INTO shared.request_windows {INSERT['shared.request_windows']}", where, LONG_AGO
+    )
+    await still_house.sql.execute(f"INSERT INTO messenger.pairings {INSERT['messenger.pairings']}", where, LONG_AGO)
+    await still_house.sql.execute(f"INSERT INTO switchboard.inbox {INSERT['switchboard.inbox']}", where, LONG_AGO)
+    await still_house.sql.execute(AGAIN)
+    left = "SELECT count(*) FROM switchboard.inbox WHERE external_event_id = $1"
+
+    async def is_gone() -> bool:
+        return bool(await still_house.sql.fetchval(left, where) == 0)
+
+    try:
+        async with still_house.context("messenger").db.work() as connection:
+            by = (await now(connection)) + 1
+        round_ = asyncio.create_task(purger.purge(still_house.context("messenger").db, by, stopping))
+        await eventually(is_gone)
+        stopping.set()
+        await round_
+    finally:
+        await still_house.sql.execute("DROP TRIGGER again ON shared.request_windows")
+    await purge(still_house)
 
 
 async def test_a_question_about_no_message_ends_when_its_time_is_over(still_house: House) -> None:

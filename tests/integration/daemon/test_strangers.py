@@ -1,0 +1,255 @@
+"""What somebody wrote whom no butler obeys: its card, what the owner says to it, and who is answered."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from butlers.sessions.prompt import TO_THEM
+from messenger.cards.strangers import stranger
+from messenger.storage.kinds import stranger_cards
+from shared.db.pool import Record
+from shared.display.conversation import NOW, THEIRS
+from shared.storage import routing_rules
+from switchboard import incoming
+from switchboard.storage import registry
+from tests.integration.daemon.test_conversations import asked, asked_if_any
+from tests.integration.daemon.test_routing import begun, bring, event, letter, there
+from tests.integration.doubts import all_cards, cards_written, closed, shown
+from tests.integration.house import House, button_data
+from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import new_chat
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
+CONCERNS: Final = "SELECT concerns FROM switchboard.inbox WHERE id = $1"
+
+
+async def card(house: House, message: str, chat: str) -> Mapping[str, object]:
+    """The card about what a stranger wrote, in the owner's chat."""
+    await there(house)
+    await house.box.api("say", as_=int(chat), text=message)
+    text = f"{ROW} AND stranger = 'waits'"
+    await eventually(partial(house.sql.fetchrow, text, message))
+    await cards_written(house)
+
+    async def look() -> Mapping[str, object] | None:
+        return next(iter(house.cards(message)), None)
+
+    return await eventually(look)
+
+
+async def stands(house: House, message: str) -> str:
+    return str((await house.row(ROW, message))["stranger"])
+
+
+async def test_a_strangers_words_are_shown_and_the_owner_blocks_the_sender(house: House, message: str) -> None:
+    chat = new_chat()
+    found = await card(house, message, chat)
+    payload = found["payload"]
+    assert isinstance(payload, Mapping)
+    assert "A stranger wrote to your butlers by Telegram." in str(payload["text"])
+    assert (await house.press(found, stranger.BLOCK, who=int(chat)))["outcome"] == "stranger"
+    assert await stands(house, message) == "waits"
+    assert (await house.press(found, stranger.BLOCK))["outcome"] == "blocked"
+    assert await stands(house, message) == "blocked"
+    await closed(house)
+    assert "Blocked." in shown(house, found)
+    await house.box.api("say", as_=int(chat), text=f"{message} again")
+    silent = await eventually(partial(house.sql.fetchrow, f"{ROW} AND route_until IS NULL", f"{message} again"))
+    assert (silent["routed_to"], silent["stranger"]) == (None, None)
+    assert (await house.press(found, stranger.ADD))["outcome"] == "said_before"
+
+
+async def test_a_forged_button_does_nothing(house: House, message: str) -> None:
+    found = await card(house, message, new_chat())
+    ignore = next(data for data in button_data(found) if data.split(":")[2] == stranger.IGNORE)
+    forged = ignore.replace(f":{stranger.IGNORE}:", f":{stranger.BLOCK}:")
+    at = {"chat": OWNER, "message_id": int(str(found["provider_id"]))}
+    told = await house.box.api("press", as_=OWNER, data=forged, **at)
+    assert (await house.handled(told["update_id"]))["outcome"] == "stale"
+    assert await stands(house, message) == "waits"
+
+
+async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> None:
+    chat, other = new_chat(), new_chat()
+    assert (await house.press(await card(house, message, chat), stranger.ADD))["outcome"] == "added"
+    text = "SELECT contact_id FROM shared.contact_info WHERE type = 'telegram' AND lookup = $1"
+    assert await house.sql.fetchval(text, chat) is not None
+    ignored = await card(house, f"{message} 2", other)
+    await house.sql.execute("UPDATE shared.channels SET realm = 'live' WHERE channel = 'email'")
+    try:
+        for verb in (stranger.ADD, stranger.BLOCK):
+            assert (await house.press(ignored, verb))["outcome"] == "not_done", "it would count for live messages"
+    finally:
+        await house.sql.execute("UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'")
+    assert (await house.press(ignored, stranger.IGNORE))["outcome"] == "ignored"
+    assert await house.sql.fetchval(text, other) is None
+    known = await card(house, f"{message} 3", chat)
+    assert stranger.ADD not in {data.split(":")[2] for data in button_data(known)}
+
+
+async def strangers_card(house: House, words: str, chat: str) -> tuple[Record, str]:
+    """What a stranger wrote, and the place of its card."""
+    theirs = await bring(house, event(words, chat))
+    await incoming.route_waiting(house.context("switchboard"))
+    await cards_written(house)
+    await all_cards(house)
+    return theirs, f"{OWNER}:{house.cards(words)[-1]['provider_id']}"
+
+
+async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(still_house: House, message: str) -> None:
+    chat = new_chat()
+    _, place = await strangers_card(still_house, f"{message} when is dinner?", chat)
+    [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    assert session["request_context"]["source_sender_identity"] == chat
+    found = await asked(still_house, session)
+    before, now = found.prompt.split(NOW)
+    assert THEIRS in before
+    assert '<message from="stranger"' in before
+    assert '<message from="owner"' not in before
+    assert now.endswith(f"{message} at eight\n</message>")
+    assert found.told.endswith(TO_THEM)
+    assert await stands(still_house, f"{message} when is dinner?") == "answered"
+
+
+async def test_a_reply_to_a_blocked_ones_card_is_for_its_butler_and_goes_to_the_owner(
+    still_house: House, message: str
+) -> None:
+    chat = new_chat()
+    _, place = await strangers_card(still_house, f"{message} hello", chat)
+    await routing_rules.block(still_house.sql, "telegram", chat, str(uuid4()))
+    [session] = await begun(still_house, event(f"{message} my blood values?", OWNER, event={"reply_to": place}))
+    assert session["request_context"]["source_sender_identity"] == str(OWNER)
+    found = await asked(still_house, session)
+    assert THEIRS not in found.prompt
+    assert TO_THEM not in found.told
+
+
+async def test_whoever_is_blocked_before_the_answering_session_begins_gets_none(
+    still_house: House, message: str
+) -> None:
+    chat = new_chat()
+    _, place = await strangers_card(still_house, f"{message} hello", chat)
+    [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    await routing_rules.block(still_house.sql, "telegram", chat, str(uuid4()))
+    assert await asked_if_any(still_house, session) is None
+
+
+async def test_another_butler_than_the_one_that_got_the_words_answers_the_owner(
+    still_house: House, message: str
+) -> None:
+    theirs, place = await strangers_card(still_house, f"{message} hello", new_chat())
+    got = str((await still_house.row(ROW, f"{message} hello"))["routed_to"])
+    other = "greeter" if got == "health" else "health"
+    await bring(still_house, event(f"{message} who is it?", OWNER, event={"reply_to": place}))
+    await still_house.sql.execute("DELETE FROM switchboard.butlers WHERE name = $1", got)
+    async with still_house.context("switchboard").db.work() as connection:
+        await registry.all_seen(connection, [(other, "http://127.0.0.1:1", "butler", [], "ready", True)])
+    await incoming.route_waiting(still_house.context("switchboard"))
+    session = await still_house.row("SELECT * FROM shared.sessions WHERE prompt = $1", f"{message} who is it?")
+    assert (session["butler"], session["request_context"]["source_sender_identity"]) == (other, str(OWNER))
+    assert await stands(still_house, str(theirs["text"])) == "waits"
+
+
+async def test_what_is_no_work_leaves_the_strangers_card_as_it_is(still_house: House, message: str) -> None:
+    theirs, place = await strangers_card(still_house, f"{message} when is dinner?", new_chat())
+    for kind, text in (("reaction", "\U0001f44d"), ("forward", f"{message} look")):
+        row = await bring(still_house, event(text, OWNER, event={"kind": kind, "reply_to": place}))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        assert str((await still_house.row(CONCERNS, row["id"]))["concerns"]) == str(theirs["id"])
+    assert await stands(still_house, f"{message} when is dinner?") == "waits"
+
+
+async def test_what_a_stranger_changed_is_shown_as_changed(still_house: House, message: str) -> None:
+    chat = new_chat()
+    await strangers_card(still_house, f"{message} at eight?", chat)
+    written = await still_house.row(ROW, f"{message} at eight?")
+    number = int(str(written["thread"]).rpartition(":")[2])
+    edit = {"kind": "edit", "external_event_id": f"{chat}:{number}:edit:1"}
+    await bring(still_house, event(f"{message} a loan?", chat, number, event=edit))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert "They changed what they had written before." in str(still_house.cards(f"{message} a loan?")[-1]["payload"])
+
+
+async def test_of_whom_the_owner_adds_the_rest_is_still_shown(house: House, message: str) -> None:
+    chat = new_chat()
+    first = await card(house, f"{message} first", chat)
+    await card(house, f"{message} second", chat)
+    assert (await house.press(first, stranger.ADD))["outcome"] == "added"
+    assert [await stands(house, f"{message} {n}") for n in ("first", "second")] == ["added", "waits"]
+
+
+async def no_strangers(house: House) -> None:
+    """Nobody waits for a card, and none was made lately."""
+    await house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE stranger = 'waits'")
+    await house.sql.execute("UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'stranger'")
+
+
+async def shown_of_strangers(house: House) -> set[str]:
+    """Which words get a card now, of the words that wait."""
+    async with house.context("messenger").db.work() as connection:
+        made = await stranger_cards.ask_strangers(connection, 3, house.settings.timings)
+    rows = await house.sql.fetch(
+        "UPDATE messenger.deliveries d SET status = 'cancelled' FROM switchboard.inbox i WHERE i.id = d.about"
+        " AND d.card_kind = 'stranger' AND d.status = 'queued' RETURNING i.text"
+    )
+    assert len(rows) == made
+    return {row["text"] for row in rows}
+
+
+async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
+    loud, quiet = new_chat(), new_chat()
+    for n in range(6):
+        await bring(still_house, event(f"{message} {n}", loud))
+    await bring(still_house, event(f"{message} quiet", quiet))
+    for _ in range(7):
+        await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    assert await shown_of_strangers(still_house) == set()
+    known = new_chat()
+    await still_house.contact("Anna", telegram=known)
+    await bring(still_house, event(f"{message} known", known))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == {f"{message} known"}, "a contact's words have their own room"
+
+
+async def test_whose_address_is_written_in_many_ways_is_one_sender(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
+    address, quiet = f"abcdef{uuid4().hex}@example.org", new_chat()
+    await still_house.contact("Anna", email=address)
+    await still_house.contact("Berta", telegram=quiet)
+    for n in range(6):
+        written = address[:n].upper() + address[n:]
+        mail = letter(f"{message} {n}", written, f"<{n}.{uuid4()}@example.org>")
+        await bring(still_house, {**mail, "sender": {"identity": written, "verified": True}})
+    await bring(still_house, event(f"{message} quiet", quiet))
+    for _ in range(7):
+        await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    row = await still_house.row(ROW, f"{message} 3")
+    await stranger_cards.note_said(still_house.sql, row, "blocked", of_sender=True)
+    waits = await still_house.sql.fetch("SELECT text FROM switchboard.inbox WHERE stranger = 'waits'")
+    assert [one["text"] for one in waits] == [f"{message} quiet"]
+
+
+async def test_whom_no_address_names_can_be_neither_blocked_nor_added(still_house: House, message: str) -> None:
+    for sender, offered in (("unknown", {stranger.ANSWER, stranger.IGNORE}), ("eve@example.org", {*verbs()})):
+        row = await bring(still_house, letter(f"{message} {sender}", sender, f"<{uuid4().hex}@x.org>"))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None
+        buttons = [one for line in stranger.buttons(b"x" * 32, found) for one in line]
+        assert {one.data.split(":")[2] for one in buttons} == offered
+        assert ("routes add" in stranger.words(found, has_buttons=False)[1].foot) == (stranger.BLOCK in offered)
+
+
+def verbs() -> list[str]:
+    return [verb for verb, _ in stranger.LABELS]
