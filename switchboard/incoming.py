@@ -182,7 +182,7 @@ async def _as_it_may(connection: Connection, what: str, message_id: str) -> Asyn
 async def _keep(
     connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
 ) -> None:
-    """See to what begins no work: an edit changes what waits, and what others wrote or changed is shown to the owner."""
+    """See to what begins no work: an edit changes what waits, and what others wrote comes to the owner."""
     if row["kind"] == EDIT:
         original = await inbox.edited(connection, row) if butler is not None else None
         # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.

@@ -214,8 +214,10 @@ async def all_think(house: House) -> None:
 
 async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house: House, message: str) -> None:
     texts = [str(one["says"]) for one in tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["text"]]
-    before = await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions")
     await all_think(still_house)
+    while await incoming.route_waiting(still_house.context("switchboard")):
+        pass
+    before = await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions")
     cells = list[Record]()
     threads = list[str]()
     for text in texts:
