@@ -8,6 +8,7 @@ from typing import Final
 
 from butlers.butler import Context
 from shared.channels import realms
+from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.conversation import Turn, prompt_to_classify
 from shared.errors import Away, InvalidInput
@@ -42,6 +43,7 @@ ABREAST: Final = 4
 EDIT: Final = "edit"
 # What begins no work is shown to the owner, if it is somebody's words.
 SHOWN: Final = (OWN_WORDS, "forward")
+NO_WORDS: Final = "No butler was asked: your mail holds no words of your own. Write above what it quotes."
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
@@ -101,9 +103,9 @@ async def hand_over(connection: Connection, message: Routed) -> bool:
     return untold and await session_list.somebody_thinks(connection)
 
 
-async def _tell_owner(context: Context, message: Routed) -> None:
-    """Tell the owner, once, that the butler cannot read this; the sweep brings it on its way."""
-    said = {"channel": message.request_context["source_channel"], "message": NOT_READ.format(name=message.butler)}
+async def _tell_owner(context: Context, message: Routed, words: str) -> None:
+    """Tell the owner, once, why no butler works on this; the sweep brings it on its way."""
+    said = {"channel": message.request_context["source_channel"], "message": words}
     key = {**message.request_context, "idempotency_key": f"unread:{message.message_id}"}
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
@@ -147,25 +149,32 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         is_work = butler is not None and begins_work(message, butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
-        untold = None
+        untold: tuple[Routed, str] | None = None
         because = row["routed_because"] or chosen.because
         if held and butler is not None and is_work:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             how, is_news = about or row["request_context"], message.from_owner and about is None
             work = Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news)
-            untold = work if await hand_over(connection, work) else None
+            untold = (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
         elif held:
             await _keep(connection, row, message, butler, rules)
+            if butler is not None and message.from_owner and _holds_no_words(row):
+                untold = Routed(row["id"], butler, because, "", row["request_context"]), NO_WORDS
         if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
     if held and is_work:
         log.info("routed", message=row["id"], to=butler, why=because)
     if untold is not None:
         # It is taken again if the process ends before the owner is told.
-        await _tell_owner(context, untold)
+        await _tell_owner(context, *untold)
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held
+
+
+def _holds_no_words(row: Record) -> bool:
+    """Return whether a mail is meant as a message and says nothing; of a file in Telegram the Messenger says so."""
+    return row["channel"] == EMAIL.name and row["kind"] == OWN_WORDS and not row["text"].strip()
 
 
 @asynccontextmanager
@@ -187,10 +196,12 @@ async def _keep(
         original = await inbox.edited(connection, row) if butler is not None else None
         # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
         as_message = replace(message, kind=OWN_WORDS)
-        if original is not None and begins_work(as_message, original["routed_to"], rules):
+        is_work = original is not None and begins_work(as_message, original["routed_to"], rules)
+        if original is not None and is_work:
             async with _as_it_may(connection, "an edit changed nothing", row["id"]):
                 await sessions.change_prompt(connection, original["id"], row["text"])
-        elif original is not None and not message.from_owner:
+        is_seen = original is not None and (original["shown"] or not is_work)
+        if original is not None and original["changed"] and is_seen and not message.from_owner:
             # What the owner says yes to may answer these words, and not those that were shown.
             await inbox.show(connection, row["id"])
     elif butler is not None and row["kind"] in SHOWN and not message.from_owner:

@@ -1,7 +1,6 @@
 """The course of one session: from its claim, by its runtime's child, to its end in the rows, within its limits."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
@@ -16,7 +15,7 @@ from butlers.sessions import notices, prompt
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
-from shared.errors import ButlersError
+from shared.errors import ButlersError, Forbidden
 from shared.home_folder import SESSIONS
 from shared.loops import first_of, pause
 from shared.storage import session_list, sessions
@@ -73,13 +72,16 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
         if asked is None:
             running.end(Finish("stopped", prompt.NOBODYS))
         else:
+            await remove_folder(folder)  # what a process that was killed left
             ended = await _ended(running, _prepared(place, claimed, folder, asked))
+    except Forbidden as nobody:
+        ended = Ended("failed", nobody.message)
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:
         for task in beside:
             task.cancel()
-        shutil.rmtree(folder, ignore_errors=True)
+        await remove_folder(folder)
     if running.is_ours:
         await _settle(running, ended)
 
@@ -89,10 +91,15 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / SESSIONS / session_id
 
 
+async def remove_folder(folder: Path) -> None:
+    """Remove a session's folder with all that its program left there, however many files and however deep they lie."""
+    removing = await asyncio.create_subprocess_exec("rm", "-rf", "--", str(folder), stderr=asyncio.subprocess.DEVNULL)
+    await removing.wait()
+
+
 def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded) -> Job:
-    """Make the session's folder, empty but for the working folder in it, and the file of its token."""
+    """Make the session's folder with the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
     work = folder / "work"
     work.mkdir(mode=0o700, parents=True)
     limits = _limits(claimed)

@@ -8,6 +8,7 @@ from butlers.butler import Context
 from butlers.notices import explained
 from butlers.sessions import notices
 from shared.display import conversation
+from shared.errors import Forbidden
 from shared.storage import schedules, session_list, sessions, turns
 from shared.storage.sessions import Claimed
 
@@ -36,6 +37,7 @@ CHOOSES: Final = (
     "without any other word or sign; if you cannot tell, answer with a question mark."
 )
 SCHEDULE: Final = "schedule:"
+ANSWERS_NOBODY: Final = "Whoever it answers was blocked before it began."
 NOBODYS: Final = "Whoever wrote it was blocked before it began, or its words are gone."
 TO_THEM: Final = (
     "Here `reply` goes to whoever wrote that conversation, once the owner has approved it; to tell the owner "
@@ -58,7 +60,8 @@ class Worded:
 async def worded(context: Context, claimed: Claimed) -> Worded | None:
     """Return what a session is asked, after the notices that wait for it; None if it is to be asked nothing any more.
 
-    That is so where whoever wrote it was blocked while it waited, or where the words are gone.
+    That is so where whoever wrote it was blocked while it waited, or where the words are gone. Raises Forbidden where
+    the owner's words answer somebody who is blocked by now.
     """
     asks = await _asks(context, claimed)
     if asks is None:
@@ -87,7 +90,7 @@ async def _asks(context: Context, claimed: Claimed) -> Worded | None:
             return None
         theirs = await turns.received(connection, found.concerns) if found.concerns else None
         if found.concerns and theirs is None:
-            return None
+            raise Forbidden(ANSWERS_NOBODY)
         about = (theirs or found).place
         before = await turns.before(connection, about, found.turn.at, claimed.id)
     # An edit that came before the session began changed what it is asked.

@@ -1,13 +1,12 @@
 """The runner: one loop per process that sees to the sessions of its butlers: claims, runs, gives up, and tells."""
 
 import asyncio
-import shutil
 from dataclasses import asdict
 from itertools import count
 from typing import Final
 
 from butlers.butler import Context
-from butlers.sessions.course import Place, folder_of, lose, play
+from butlers.sessions.course import Place, folder_of, lose, play, remove_folder
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
 from shared.channels.telegram import SPEC as TELEGRAM
@@ -130,7 +129,7 @@ class Runner:
         while (needs.waiting or needs.lapsed) and self._free > 0 and not ending.is_set():
             async with context.db.work() as connection:
                 claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
-                if claimed is not None:
+                if claimed is not None and claimed.cause == sessions.MESSAGE:
                     await notices.withdraw(connection, context.name, [claimed.id])
             if claimed is None:
                 return
@@ -173,7 +172,7 @@ async def give_up(place: Place) -> None:
     async with place.context.db.work() as connection:
         for claimed in await sessions.lapsed(connection, name):
             log.warning("a session is lost", session=claimed.id, butler=name)
-            shutil.rmtree(folder_of(place.context.home, claimed.id), ignore_errors=True)
+            await remove_folder(folder_of(place.context.home, claimed.id))
             await lose(connection, claimed, FALLEN_SILENT, await sessions.course(connection, claimed))
 
 

@@ -104,7 +104,9 @@ def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
     edit, reaction = update.get("edited_message"), update.get("message_reaction")
     if isinstance(edit, dict) and (_words(edit) or attached(edit)):
         kind = "forward" if commands.is_anothers(edit) else "edit"
-        return {**edit, "kind": kind, "event": f"{_place_of(edit)}:edit:{edit.get('edit_date')}"}
+        # Its date alone would be that of another edit within the same second.
+        event = f"{_place_of(edit)}:edit:{edit.get('edit_date')}:{update.get('update_id')}"
+        return {**edit, "kind": kind, "event": event}
     if not isinstance(reaction, dict):
         return None
     given = reaction.get("new_reaction")

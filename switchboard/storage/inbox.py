@@ -260,14 +260,18 @@ async def context_to_answer(connection: Connection, message_id: str) -> dict[str
 
 # INVARIANT: an edit changes the message of the same number in the same chat, by the same sender.
 EDITED: Final = """
-SELECT o.id::text, o.routed_to FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
+SELECT o.id::text, o.routed_to, o.text <> e.text AS changed, o.stranger IS NOT NULL AS shown
+FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
     AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
 WHERE o.kind = 'message' AND o.routed_to IS NOT NULL
 """
 
 
 async def edited(connection: Connection, edit: Record) -> Record | None:
-    """Return the message that an edit changes, and its butler, if one got it."""
+    """Return the message that an edit changes, and its butler, if one got it.
+
+    `changed` is whether its words did, `shown` whether the owner was or is to be shown them.
+    """
     return await connection.fetchrow(EDITED, edit["id"])
 
 

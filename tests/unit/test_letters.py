@@ -193,12 +193,13 @@ def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
         "Return-Path: <>",
         "Content-Type: multipart/report; report-type=disposition-notification; boundary=b",
         "Content-Type: text/calendar; method=REPLY",
-        "Content-Type: text/calendar; method=REQUEST",
     ],
 )
 def test_what_a_machine_sent_is_no_message(field: str) -> None:
     assert letter_of(mail(PASS, OURS, field), SERVER).kind == "automatic"
-    assert letter_of(mail(PASS, OURS, "Auto-Submitted: no"), SERVER).kind == "message"
+    file = "Content-Type: text/calendar; method=REQUEST\r\nContent-Disposition: attachment; filename=a.ics"
+    for head in ("Auto-Submitted: no", file):
+        assert letter_of(mail(PASS, OURS, head), SERVER).kind == "message"
 
 
 QUOTED: Final = {
@@ -240,6 +241,14 @@ you know to her <a@b.c> wrote:
         "Mail this to anna@example.org at 10:00:\n\nDear Anna",
         "Mail this to anna@example.org at 10:00:\n\nDear Anna",
     ),
+    "an address in brackets and a time of one's own": (
+        "Write to Anna <anna@example.org> today before 18:00:\n\nDear Anna",
+        "Write to Anna <anna@example.org> today before 18:00:\n\nDear Anna",
+    ),
+    "a time, an address in brackets and more of one's own": (
+        "Book a table on 24.12. at 19:30 at Luigi's <a@b.c>, and write in these words:\n\nDear Luigi",
+        "Book a table on 24.12. at 19:30 at Luigi's <a@b.c>, and write in these words:\n\nDear Luigi",
+    ),
     "outlook": ("yes\n\nFrom: Anna\nSent: Monday\nTo: me\nSubject: x\n\nno", "yes"),
     "its separator": ("yes\n-----Original Message-----\nno", "yes"),
     "a line of underscores": ("yes\n________________________________\nFrom: Anna\nno", "yes"),
@@ -254,6 +263,10 @@ you know to her <a@b.c> wrote:
 @pytest.mark.parametrize(("text", "own"), QUOTED.values(), ids=QUOTED.keys())
 def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
     assert parted(text)[0] == own
+
+
+def test_what_a_calendar_sends_is_somebody_elses_words() -> None:
+    assert letter_of(mail(PASS, OURS, "Content-Type: text/calendar; method=REQUEST"), SERVER).kind == "forward"
 
 
 def test_what_is_too_long_says_that_it_is_cut() -> None:

@@ -116,7 +116,7 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
         and mime.whole
         and _is_written_to(fields, mailbox)
         and is_authenticated(results, signatures, server, domain),
-        kind=AUTOMATIC if any(map(_is_calendars, mime.parts)) else _kind(fields, subject),
+        kind=_kind_with_calendars(mime, subject),
         reply_to=_reply_to(fields),
         subject=subject,
         text=_within(own, LONGEST_WORDS),
@@ -161,10 +161,17 @@ def _without_tag(address: str) -> str:
     return f"{name.partition('+')[0]}@{domain}"
 
 
-def _is_calendars(part: Part) -> bool:
-    """Return whether a calendar sent this (RFC 6047): its words and subject are those of whoever made the event."""
-    method = str(readable(lambda: part.fields.get_param("method"), None) or "")
-    return part.kind == "text/calendar" and bool(method)
+def _method(part: Part) -> str:
+    return str(readable(lambda: part.fields.get_param("method"), None) or "").lower()
+
+
+def _kind_with_calendars(mime: Mime, subject: str) -> str:
+    """Return the kind; words in a calendar's mail (RFC 6047) are those of whoever made the event, or an answer's."""
+    said = _kind(mime.fields, subject)
+    methods = {_method(part) for part in mime.parts if part.kind == "text/calendar" and not part.is_attached} - {""}
+    if said == AUTOMATIC or methods - {"request", "publish"}:
+        return AUTOMATIC
+    return FORWARD if methods else said
 
 
 def _kind(fields: Message, subject: str) -> str:

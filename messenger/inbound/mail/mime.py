@@ -59,10 +59,14 @@ class Part:
         return one_line(found) or None if found else None
 
     @property
+    def is_attached(self) -> bool:
+        """Whether it says that it is a file."""
+        return readable(lambda: self.fields.get_content_disposition() or "", "attachment") == "attachment"
+
+    @property
     def is_words(self) -> bool:
         """Whether it is text to be read with the mail, and no file."""
-        attached = readable(lambda: self.fields.get_content_disposition() or "", "attachment") == "attachment"
-        return self.kind in {PLAIN, "text/html"} and not attached and self.name is None
+        return self.kind in {PLAIN, "text/html"} and not self.is_attached and self.name is None
 
     @property
     def size(self) -> int:

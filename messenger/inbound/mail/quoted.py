@@ -23,14 +23,18 @@ _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\
 _COLON: Final = re.compile("[:\uff1a]")
 _NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
 _LEAST_FIELDS: Final = 3
-# "On Monday, Anna wrote:", however long the name is; in a language that is not known here with an address and a date.
+# "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
+# at its end.
 _SAID_BEGINS: Final = re.compile(r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
 _SAID_ENDS: Final = re.compile(
     r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b.{0,120}:\s*\Z",
     re.IGNORECASE,
 )
 _ENDS_SHOWN: Final = 200
-_ADDRESS: Final = re.compile(r"<\s*[^<>\s]{1,254}@[^<>\s]{1,254}\s*>")
+# An address with three words behind it at most: one's own words that lead over to a text go on longer.
+_WHOSE: Final = re.compile(
+    r"<\s*[^<>\s]{1,254}@[^<>\s]{1,254}\s*>(?:\s*[^\s\d<>@,.;!?:\uff1a]{1,20}){0,3}\s*[:\uff1a]\s*\Z"
+)
 _DATE: Final = re.compile(r"20\d\d|\d{1,2}[:.]\d\d")
 _MOST_LINES_SAID: Final = 3
 # A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
@@ -96,7 +100,8 @@ def _wrapped(lines: list[str], at: int) -> int:
     if not _COLON.fullmatch(lines[last].rstrip()[-1:]):
         return 0
     together = _in_one(lines[at : last + 1])
-    says = _says_so(together) or (_ADDRESS.search(together) and _DATE.search(together))
+    whose = _WHOSE.search(together)
+    says = _says_so(together) or (whose and _DATE.search(together, 0, whose.start()))
     if _quote_follows(lines, last + 1):
         # Right above a quotation less says it.
         says = says or _NAMES_SOMEBODY.search(together) or _DATE.search(together)

@@ -26,7 +26,7 @@ WITH told AS (
         AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp() GROUP BY known),
 fresh AS (
     SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known,
-        row_number() OVER (PARTITION BY {OF_ONE} ORDER BY i.received_at, i.id) AS turn
+        row_number() OVER (PARTITION BY {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
     JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
     WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval

@@ -37,6 +37,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
 OPEN: Final = "UPDATE shared.sessions SET status = 'done', ended_at = clock_timestamp() WHERE status = 'waiting'"
+TOLD: Final = """
+SELECT envelope FROM shared.notifications WHERE origin_butler = 'switchboard'
+    AND envelope #>> '{request_context,request_id}' = $1
+"""
+OWNERS_MAIL: Final = """
+SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+WHERE 'owner' = ANY (roles) AND type = 'email'
+"""
 INJECTIONS: Final = Path(__file__).parents[2] / "injections.toml"
 
 
@@ -179,12 +187,21 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     for _ in range(2):
         await incoming.route_waiting(still_house.context("switchboard"))
         await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = now() WHERE id = $1", row["id"])
-    told = await still_house.sql.fetch(
-        "SELECT envelope FROM shared.notifications WHERE origin_butler = 'switchboard'"
-        " AND envelope #>> '{request_context,request_id}' = $1",
-        row["request_context"]["request_id"],
-    )
+    told = await still_house.sql.fetch(TOLD, row["request_context"]["request_id"])
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NOT_READ.format(name="greeter")]
+
+
+async def test_the_owner_is_told_of_a_mail_without_words(still_house: House, message: str) -> None:
+    address = str(await still_house.sql.fetchval(OWNERS_MAIL))
+    mail = letter("", address, f"<{message}@example.org>")
+    await there(still_house)
+    given = {**mail, "sender": {"identity": address, "verified": True}}
+    assert (await still_house.hop("messenger", "switchboard", "ingest", given))["status"] == "ok"
+    for _ in range(2):
+        await incoming.route_waiting(still_house.context("switchboard"))
+    row = await still_house.row("SELECT * FROM switchboard.inbox WHERE thread = $1", f"<{message}@example.org>")
+    told = await still_house.sql.fetch(TOLD, row["request_context"]["request_id"])
+    assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NO_WORDS]
 
 
 @pytest.mark.parametrize(
@@ -241,10 +258,7 @@ async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house
 
 
 async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> None:
-    address = await still_house.sql.fetchval(
-        "SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id"
-        " WHERE 'owner' = ANY (roles) AND type = 'email'"
-    )
+    address = await still_house.sql.fetchval(OWNERS_MAIL)
     assert str(address).startswith("owner@")
     house, domain = still_house, str(address).partition("@")[2]
     began = await house.sql.fetchval("SELECT clock_timestamp()")
@@ -267,10 +281,7 @@ async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> Non
 
 
 async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, message: str) -> None:
-    address = await still_house.sql.fetchval(
-        "SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id"
-        " WHERE 'owner' = ANY (roles) AND type = 'email'"
-    )
+    address = await still_house.sql.fetchval(OWNERS_MAIL)
     given = letter(f"{message} mail", str(address), f"<{uuid4().hex}@x.org>")
     assert await begun(still_house, given) == []
     row = await still_house.row(ROW, f"{message} mail")

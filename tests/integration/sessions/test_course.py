@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -14,7 +15,7 @@ import pytest
 from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import ScriptSettings, Step
-from butlers.sessions.course import Place, folder_of
+from butlers.sessions.course import Place, folder_of, remove_folder
 from butlers.sessions.runner import MOST, Runner
 from butlers.sessions.settings import Setup
 from shared.auth import keystore
@@ -117,6 +118,39 @@ async def test_butlers_take_turns_where_there_are_fewer_places(house: House, mes
 
 
 LOCK: Final = "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT id FROM shared.sessions FOR UPDATE"
+
+
+NOTICE: Final = """
+INSERT INTO shared.notices (id, butler, source, kind, text, trust)
+VALUES ($1, 'greeter', 'owner', 'decision', 'No.', 'owner')
+"""
+
+
+async def test_what_another_butler_asks_takes_no_notice_away(house: House, message: str) -> None:
+    """Who asks chooses the id of what it asks, and may know those of notices."""
+    session_id = await enqueue(house, message)
+    await house.sql.execute("UPDATE shared.sessions SET cause = 'butler:health' WHERE id = $1", UUID(session_id))
+    await house.sql.execute(NOTICE, UUID(session_id))
+    async with Run(place(house, [SHORT])):
+        await until_it_is(house, session_id, "done")
+    stands = "SELECT state FROM shared.notices WHERE id = $1"
+    assert await house.sql.fetchval(stands, UUID(session_id)) != "done"
+
+
+async def test_whatever_a_program_leaves_in_its_folder_is_removed(tmp_path: Path) -> None:
+    """As deep as a path may be long: the standard library's own way gives up before."""
+    folder = tmp_path / "session"
+    folder.mkdir()
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    await remove_folder(folder)
+    assert not folder.exists()
+    await remove_folder(folder)
 
 
 async def _held(house: House, session_id: str, seconds: float) -> None:
