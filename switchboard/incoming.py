@@ -42,8 +42,12 @@ AT_ONCE: Final = 16
 ABREAST: Final = 4
 EDIT: Final = "edit"
 # What begins no work is shown to the owner, if it is somebody's words.
-SHOWN: Final = (OWN_WORDS, "forward")
-NO_WORDS: Final = "No butler was asked: your mail holds no words of your own. Write above what it quotes."
+FORWARD: Final = "forward"
+SHOWN: Final = (OWN_WORDS, FORWARD)
+NO_WORDS: Final = (
+    "No butler was asked. A mail that forwards somebody else's words, or holds no words of yours above what it quotes, "
+    "begins no work. Write what to do about it in a mail of its own."
+)
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
@@ -158,7 +162,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
             untold = (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
         elif held:
             await _keep(connection, row, message, butler, rules)
-            if butler is not None and message.from_owner and _holds_no_words(row):
+            if butler is not None and message.from_owner and _says_nothing(row):
                 untold = Routed(row["id"], butler, because, "", row["request_context"]), NO_WORDS
         if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
@@ -172,9 +176,10 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
     return held
 
 
-def _holds_no_words(row: Record) -> bool:
-    """Return whether a mail is meant as a message and says nothing; of a file in Telegram the Messenger says so."""
-    return row["channel"] == EMAIL.name and row["kind"] == OWN_WORDS and not row["text"].strip()
+def _says_nothing(row: Record) -> bool:
+    """Return whether a mail holds no words of its writer's that count; of one in Telegram the Messenger says so."""
+    is_empty = row["kind"] == OWN_WORDS and not row["text"].strip()
+    return row["channel"] == EMAIL.name and (is_empty or row["kind"] == FORWARD)
 
 
 @asynccontextmanager

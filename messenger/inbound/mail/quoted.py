@@ -38,7 +38,7 @@ _WHOSE: Final = re.compile(
 _DATE: Final = re.compile(r"20\d\d|\d{1,2}[:.]\d\d")
 _MOST_LINES_SAID: Final = 3
 # A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
-_MOST_LINES_WRAPPED: Final = 30
+_MOST_LINES_WRAPPED: Final = 100
 _WRAPPED_AT: Final = 60
 _LONGEST_SAID: Final = 5000
 

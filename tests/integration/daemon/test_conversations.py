@@ -191,9 +191,12 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NOT_READ.format(name="greeter")]
 
 
-async def test_the_owner_is_told_of_a_mail_without_words(still_house: House, message: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), [("message", ""), ("forward", "see below")])
+async def test_the_owner_is_told_of_a_mail_without_words(
+    still_house: House, message: str, kind: str, text: str
+) -> None:
     address = str(await still_house.sql.fetchval(OWNERS_MAIL))
-    mail = letter("", address, f"<{message}@example.org>")
+    mail = letter(text, address, f"<{message}@example.org>", event={"kind": kind})
     await there(still_house)
     given = {**mail, "sender": {"identity": address, "verified": True}}
     assert (await still_house.hop("messenger", "switchboard", "ingest", given))["status"] == "ok"
