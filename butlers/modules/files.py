@@ -77,17 +77,24 @@ def demand(folders: Sequence[Path], home: Path) -> None:
 async def _tell(context: Context, folders: Sequence[Path], changes: Collection[tuple[Change, str]]) -> None:
     """Make of all that changed together one notice for each folder; what cannot be written now is not told."""
     for folder in folders:
-        # Of a file that was replaced the last is said: that it is there.
-        each = sorted(changes, key=lambda one: one[0] == Change.added)
-        found = {name: change for change, path in each if (name := _below(folder, path))}
-        if not found:
+        # Whoever may write there may change hundreds of thousands at once; nothing else of the process waits for that.
+        words = await asyncio.to_thread(_named, folder, changes)
+        if not words:
             continue
-        notice = Notice(SOURCE, "changed", said(folder, found), key=str(folder), trust="external", priority="low")
+        notice = Notice(SOURCE, "changed", words, key=str(folder), trust="external", priority="low")
         try:
             async with context.db.work() as connection:
                 await notices.add(connection, context.name, notice)
         except ButlersError as lost:
             log.warning("changed files are not told", butler=context.name, why=lost.message)
+
+
+def _named(folder: Path, changes: Collection[tuple[Change, str]]) -> str:
+    """Return what changed in the folder in one line; nothing if nothing did."""
+    # Of a file that was replaced the last is said: that it is there.
+    each = sorted(changes, key=lambda one: one[0] == Change.added)
+    found = {name: change for change, path in each if (name := _below(folder, path))}
+    return said(folder, found) if found else ""
 
 
 def _below(folder: Path, path: str) -> str:
