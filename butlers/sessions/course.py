@@ -92,9 +92,14 @@ def folder_of(home: Path, session_id: str) -> Path:
 
 
 async def remove_folder(folder: Path) -> None:
-    """Remove a session's folder with all that its program left there, however many files and however deep they lie."""
-    removing = await asyncio.create_subprocess_exec("rm", "-rf", "--", str(folder), stderr=asyncio.subprocess.DEVNULL)
-    await removing.wait()
+    """Remove a session's folder with all that its program left there, however many files and however deep they lie.
+
+    What cannot be removed stays, and keeps no session from its end.
+    """
+    with suppress(OSError):
+        silent = asyncio.subprocess.DEVNULL
+        removing = await asyncio.create_subprocess_exec("rm", "-rf", "--", str(folder), stderr=silent)
+        await removing.wait()
 
 
 def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded) -> Job:
