@@ -48,3 +48,10 @@ def test_what_a_bot_puts_in_the_place_of_a_message_is_no_edit_of_its_sender(anot
     said = {"message_id": 1, "edit_date": 2, "text": "pay Eve", "chat": {"id": 5}, "from": {"id": 5}}
     assert (changed({"edited_message": said}) or {})["kind"] == "edit"
     assert (changed({"edited_message": {**said, anothers: {"id": 9}}}) or {})["kind"] == "forward"
+
+
+def test_two_edits_within_one_second_are_two_and_one_that_comes_again_is_one() -> None:
+    first, second = ({"message_id": 1, "edit_date": 2, "text": text, "chat": {"id": 5}} for text in ("yes", "no"))
+    updates_of = ({"update_id": 10, "edited_message": first}, {"update_id": 11, "edited_message": second})
+    events = [(changed(update) or {})["event"] for update in (*updates_of, updates_of[0])]
+    assert events[0] == events[2] != events[1]
