@@ -234,6 +234,7 @@ you know to her <a@b.c> wrote:
             "german": "Am Montag, 3. August 2026 um 19:00 hat Anna <a@b.c> Folgendes geschrieben:",
             "turkish": "3 Ağustos 2026 19:00:00 GMT+3 tarihinde Anna <a@b.c> şunu yazd\u0131:",
             "finnish": "maanantai 3. elokuuta 2026 klo 19.00.00 Anna <a@b.c> kirjoitti:",
+            "russian": "Понедельник, 3 августа 2026, 19:00 +03:00 от Anna <a@b.c>:",
             "chinese": "2026年8月3日星期一 19:00:00\uff0cAnna <a@b.c> 写道\uff1a",
         }.items()
     },
@@ -248,6 +249,33 @@ you know to her <a@b.c> wrote:
     "a time, an address in brackets and more of one's own": (
         "Book a table on 24.12. at 19:30 at Luigi's <a@b.c>, and write in these words:\n\nDear Luigi",
         "Book a table on 24.12. at 19:30 at Luigi's <a@b.c>, and write in these words:\n\nDear Luigi",
+    ),
+    "the date behind the name": ("yes\n\nAnna <a@b.c> wrote on Fri, 27 Nov 2026, 12:00:\n\nno", "yes"),
+    "on one line with its head, yahoo": (
+        "yes\n \n  On Fri, 27 Nov 2026 at 12:00, Anna Example<a@b.c> wrote:   Perhaps no. No.",
+        "yes",
+    ),
+    "on one line with its head, finnish": ("yes\n\npe 27. marrask. 2026 klo 12.00 Anna <a@b.c> kirjoitti: no", "yes"),
+    "on one line with its head, samsung": (
+        "yes\n\n-------- Original message --------From: Anna <a@b.c> Date: 27/11/2026  12:00  To: me Subject: x no",
+        "yes",
+    ),
+    "on one line with all, samsung": (
+        "yes-------- Ursprüngliche Nachricht --------Von: Anna <a@b.c> Datum: 27.11.26  12:00  An: mich Betreff: x no",
+        "yes",
+    ),
+    "a long name between dashes": (f"yes\n\n---- On Fri, 27 Nov 2026 {'Anna ' * 99}<a@b.c> wrote ----\n\nno", "yes"),
+    "a time, an address and words of one's own on a line": (
+        "Tell Anna <a@b.c>: at 10:00 on 27/11/2026.\nAt 12:00 on 27/11/2026 tell Bob <b@b.c>: I come.",
+        "Tell Anna <a@b.c>: at 10:00 on 27/11/2026.\nAt 12:00 on 27/11/2026 tell Bob <b@b.c>: I come.",
+    ),
+    "dashes of one's own": (
+        "--- 27/11/2026 12:00 dentist\n---- milk ---- bread",
+        "--- 27/11/2026 12:00 dentist\n---- milk ---- bread",
+    ),
+    "a time, an address in brackets and four words of one's own": (
+        "Book a table on 24.12. at 19:30 at Luigi's <a@b.c> and write in this way:\n\nDear Luigi",
+        "Book a table on 24.12. at 19:30 at Luigi's <a@b.c> and write in this way:\n\nDear Luigi",
     ),
     "outlook": ("yes\n\nFrom: Anna\nSent: Monday\nTo: me\nSubject: x\n\nno", "yes"),
     "its separator": ("yes\n-----Original Message-----\nno", "yes"),
@@ -423,6 +451,20 @@ HEADS: Final = (
 WORDS: Final = (
     *("a\n", ">\na\n", "> \n", "on wrote ", f"on {'wrote' * 50}\n", f"on {'a wrote ' * 21}\n", "from: a\nx\nx\nx\nx\n"),
     *("-", "_", "*", "--- a\n", "x: y", "a: \n", f"{'a' * 30}\n", f"{'a' * 30} :\n", "a@b:\n", " ", " \n", "\r", "=\n"),
+    # Each line as long as one that was wrapped, of pieces that look like addresses.
+    *(
+        f"{one * (300 // len(one))}{'a' * 70}{end}\n"
+        for one in ("<a@b>", "<@@@@@@@@>aaaa", "<", "<a@b> a", "@")
+        for end in (":", "")
+    ),
+    *(
+        f"2026 10:00 <{'@' * 254}>{'a' * 61}!:\n",
+        f"<{'@' * 500}> {'a ' * 30}:\n",
+        "-----",
+        "---- a ----",
+        "---- a ---- b: ",
+        "----a ---\n",
+    ),
 )
 TAGS: Final = (
     *("<", '<a b="', "<a b='", "<blockquote>", "<div class=gmail_quote>", "</div>", "<style>", "</style ", "<!--"),

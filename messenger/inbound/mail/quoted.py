@@ -4,13 +4,17 @@ In doubt a line is taken for quoted: words of the owner's begin work, and what s
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _SEPARATOR: Final = re.compile(
     r"\s*(?:[-_=*]{2,}\s*(?:original|forwarded|ursprüngliche|weitergeleitete|message|mensaje|messaggio|begin forwarded)"
-    r"\b.{0,80}|begin forwarded message:?|_{20,}|-{3,}[ ]*\w.{0,80}-{3,})\s*",
+    r"\b|begin forwarded message\b|_{20,}\s*\Z)",
     re.IGNORECASE,
 )
+_DASHED: Final = re.compile(r"\s*-{3,}[ ]*\w")
+# Some programs lose the line breaks of what they repeat: "-------- Original message --------From: Anna Date: ...".
+_SEPARATOR_WITHIN: Final = re.compile("(?<!-)-{4,}[^-\n]{3,60}-{4,}(?!-)(?=[^\\S\n]*[^\\s:\uff1a]{1,24}[:\uff1a])")
 # The head of an answered mail as Outlook and others repeat it: a sender's line, with a date or subject close below.
 _FROM: Final = re.compile(r"[>*\s]*(?:from|von|de|da|van|från|fra)\s*:\*?\s*\S.*", re.IGNORECASE)
 _HEAD: Final = re.compile(
@@ -25,27 +29,30 @@ _NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
 _LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
 # at its end.
-_SAID_BEGINS: Final = re.compile(r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
+_SAID_BEGINS: Final = re.compile(r"\s*(?:on|at|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
 _SAID_ENDS: Final = re.compile(
     r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b.{0,120}:\s*\Z",
     re.IGNORECASE,
 )
 _ENDS_SHOWN: Final = 200
-# An address with three words behind it at most: one's own words that lead over to a text go on longer.
-_WHOSE: Final = re.compile(
-    r"<\s*[^<>\s]{1,254}@[^<>\s]{1,254}\s*>(?:\s*[^\s\d<>@,.;!?:\uff1a]{1,20}){0,3}\s*[:\uff1a]\s*\Z"
-)
-_DATE: Final = re.compile(r"20\d\d|\d{1,2}[:.]\d\d")
+# An address, and what stands behind it up to a colon: three words at most, as one's own that lead over to a text go on
+# longer. INVARIANT: no two parts take the same sign, so that it takes no longer the more of them a stranger repeats.
+_WHOSE: Final = re.compile("<([^<>]{3,512})>([^<>\\d@,.;!?:\uff1a]{0,80})[:\uff1a]")
+_MOST_WORDS_BEHIND: Final = 3
+_YEAR: Final = re.compile(r"20\d\d")
+_TIME: Final = re.compile(r"\d{1,2}[:.]\d\d")
+_DATE: Final = re.compile(rf"{_YEAR.pattern}|{_TIME.pattern}")
 _MOST_LINES_SAID: Final = 3
 # A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
 _MOST_LINES_WRAPPED: Final = 100
 _WRAPPED_AT: Final = 60
 _LONGEST_SAID: Final = 5000
+_LONGEST_HEAD: Final = 400
 
 
 def parted(text: str) -> tuple[str, str]:
     """Return the writer's own words, and what they quote."""
-    lines = text.split("\n")
+    lines = _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", text).split("\n")
     own: list[str] = []
     quoted: list[str] = []
     at, is_quoted = 0, False
@@ -66,20 +73,23 @@ def parted(text: str) -> tuple[str, str]:
 
 
 def _begins_the_rest(lines: list[str], at: int) -> bool:
-    if _SEPARATOR.fullmatch(lines[at][:400]):
+    line = lines[at][:_LONGEST_SAID]
+    if _SEPARATOR.match(line) or (_DASHED.match(line) and ("@" in line or line.rstrip().endswith("---"))):
         return True
     # What follows looks for fields, and is not tried on each of many thousand lines that are none.
-    if not _COLON.search(lines[at][:400]):
+    if not _COLON.search(line[:_LONGEST_HEAD]):
         return False
-    head = [line[:400] for line in lines[at : at + _LEAST_FIELDS]]
+    head = [line[:_LONGEST_HEAD] for line in lines[at : at + _LEAST_FIELDS]]
     if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(map(_NAMES_SOMEBODY.search, head)):
         return True
     below = [line for line in lines[at + 1 : at + 5] if line.strip()]
-    return bool(_FROM.fullmatch(lines[at][:400])) and any(_HEAD.fullmatch(line[:400]) for line in below)
+    return bool(_FROM.fullmatch(line[:_LONGEST_HEAD])) and any(_HEAD.fullmatch(one[:_LONGEST_HEAD]) for one in below)
 
 
 def _said(lines: list[str], at: int) -> int:
-    """Return how many lines from here say who wrote what follows; zero if they do not."""
+    """Return how many lines from here say who wrote what follows, be it on the same line; zero if they do not."""
+    if _says_in_full(lines[at][:_LONGEST_SAID]):
+        return 1
     for count in range(1, _MOST_LINES_SAID + 1):
         if _says_so(_in_one(lines[at : at + count])):
             return count
@@ -88,6 +98,27 @@ def _said(lines: list[str], at: int) -> int:
 
 def _says_so(line: str) -> bool:
     return bool(_SAID_BEGINS.match(line) and _SAID_ENDS.search(line[-_ENDS_SHOWN:]))
+
+
+def _says_in_full(line: str) -> bool:
+    """Return whether a line by itself says who wrote, with year and time; the words may follow on the same line."""
+    year, time = _YEAR.search(line), _TIME.search(line)
+    if year is None or time is None:
+        return False
+    dated = max(year.end(), time.end())
+    return bool(_SAID_ENDS.search(line[-_ENDS_SHOWN:])) or any(
+        dated <= one.start() and one[2].strip() for one in _writers(line)
+    )
+
+
+def _says_when_and_whose(line: str) -> bool:
+    """Return whether a line ends with an address, after a date; so it does in any language."""
+    date, ended = _DATE.search(line), len(line.rstrip())
+    return date is not None and any(date.end() <= one.start() and one.end() == ended for one in _writers(line))
+
+
+def _writers(line: str) -> Iterator[re.Match[str]]:
+    return (one for one in _WHOSE.finditer(line) if "@" in one[1] and len(one[2].split()) <= _MOST_WORDS_BEHIND)
 
 
 def _wrapped(lines: list[str], at: int) -> int:
@@ -100,11 +131,10 @@ def _wrapped(lines: list[str], at: int) -> int:
     if not _COLON.fullmatch(lines[last].rstrip()[-1:]):
         return 0
     together = _in_one(lines[at : last + 1])
-    whose = _WHOSE.search(together)
-    says = _says_so(together) or (whose and _DATE.search(together, 0, whose.start()))
+    says = _says_so(together) or _says_when_and_whose(together)
     if _quote_follows(lines, last + 1):
         # Right above a quotation less says it.
-        says = says or _NAMES_SOMEBODY.search(together) or _DATE.search(together)
+        says = says or bool(_NAMES_SOMEBODY.search(together) or _DATE.search(together))
     return last + 1 - at if says else 0
 
 
