@@ -23,10 +23,11 @@ CUT: Final = "… (cut)"
 BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with when it came, so do not answer it again:"
 NOW: Final = "The message to deal with now:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
-FORWARD: Final = "forward"
+# What is brought by one whose words it need not hold: an answer that a program writes repeats what somebody else wrote.
+BROUGHT: Final = {"forward": "forwarded", "automatic": "automatic"}
 # What else is said than by a message of one's own.
 KINDS: Final = {
-    FORWARD: "forwarded",
+    **BROUGHT,
     "edit": "edited",
     "reaction": "reaction",
     "question": "question",
@@ -71,9 +72,9 @@ class Turn:
 def speaker(turn: Turn) -> str:
     """Return whose words these are, in one word: nobody is called owner or contact who is not proved to be that.
 
-    Who wrote what was forwarded is never proved.
+    Who wrote what was brought is never proved.
     """
-    return "unverified" if turn.kind == FORWARD else sender_of(turn)
+    return "unverified" if turn.kind in BROUGHT else sender_of(turn)
 
 
 def sender_of(turn: Turn) -> str:
@@ -110,7 +111,7 @@ def _about(turn: Turn) -> dict[str, str]:
     known = who in {"owner", "butler"}
     name = "" if who == "owner" else in_line(named[:200])
     address = "" if known else in_line(turn.sender[:320])
-    if turn.kind == FORWARD:
+    if turn.kind in BROUGHT:
         # INVARIANT: nothing of whoever forwarded it stands where it would name the writer.
         forwarder = {"forwarded_by": who, "forwarder_name": name, "forwarder_address": address}
         return {"from": speaker(turn), **forwarder, "channel": turn.channel, "verified": "no"}

@@ -73,12 +73,14 @@ def test_the_label_is_what_is_proved(turn: Turn, who: str, verified: str) -> Non
     assert (read_as["from"], read_as["verified"]) == (who, verified)
 
 
-def test_what_was_forwarded_names_who_sent_it_and_no_writer() -> None:
+@pytest.mark.parametrize(("kind", "shown"), [("forward", "forwarded"), ("automatic", "automatic")])
+def test_what_was_forwarded_or_sent_by_a_program_names_who_sent_it_and_no_writer(kind: str, shown: str) -> None:
     for turn, who in ((OWNER, "owner"), (replace(STRANGER, contact="Anna"), "contact"), (STRANGER, "stranger")):
-        read_as = read(framed(replace(turn, kind="forward"))).attrib
-        assert (read_as["forwarded_by"], read_as["kind"]) == (who, "forwarded")
+        read_as = read(framed(replace(turn, kind=kind))).attrib
+        assert (read_as["from"], read_as["verified"]) == ("unverified", "no")
+        assert (read_as["forwarded_by"], read_as["kind"]) == (who, shown)
         assert not read_as.keys() & {"name", "address"}
-    assert exchanges([replace(OWNER, kind="forward")], 5) == []
+    assert exchanges([replace(OWNER, kind=kind)], 5) == []
 
 
 def test_of_a_long_conversation_the_last_turns_stay_in_their_order() -> None:
