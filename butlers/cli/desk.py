@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption
-from butlers.cli.terminal import as_owner, remark, say, settings_of
+from butlers.cli.terminal import answer_to, as_owner, remark, say, settings_of
 from shared.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def mcp(
 
 @app.command()
 def pair(home_folder: HomeOption = None) -> None:
-    """Print what to run on the computer with your screen; the code in it is good once, within ten minutes."""
+    """Print what to run on the computer with your screen, and the code it asks for, good once within ten minutes."""
     from butlers.cli.sign_in import console_url  # noqa: PLC0415  # a desk has no database
     from butlers.console.storage.sessions import LINK_LASTS, make_desk_code  # noqa: PLC0415  # the same
 
-    # Of letters and digits alone: a word that begins with a dash would be an option.
     settings, code = settings_of(None, home_folder), secrets.token_hex(16)
 
     async def offer() -> str:
@@ -73,7 +72,10 @@ def pair(home_folder: HomeOption = None) -> None:
 
     where = asyncio.run(offer())
     remark(f"Run this on the computer with your screen, within {LINK_LASTS // timedelta(minutes=1)} minutes:")
-    say(f"butlers desk sign-in {where} {code}")
+    say(f"butlers desk sign-in {where}")
+    # INVARIANT: no command line holds the code, since every user of that computer can read those.
+    remark("It asks for this code:")
+    say(code)
     if not settings.public_url:
         remark("This address works on this computer only; for another one set BUTLERS_PUBLIC_URL.")
 
@@ -81,16 +83,16 @@ def pair(home_folder: HomeOption = None) -> None:
 @app.command("sign-in")
 def sign_in(
     url: Annotated[str, typer.Argument(help="The console's address.")],
-    code: Annotated[str, typer.Argument(help="What `butlers desk pair` printed.")],
     folder: FolderOption = FOLDER,
 ) -> None:
-    """Sign this desk in at the console, by a code from `butlers desk pair`."""
+    """Sign this desk in at the console; ask for the code that `butlers desk pair` printed, or read it from a pipe."""
     from butlers.desk.console import Console, is_private  # noqa: PLC0415  # help should not wait for it
 
     if not is_private(url):
         remark(OPEN_WAY)
-    token = asyncio.run(Console(url).sign_in(code))
-    _keep(folder / KEPT, json.dumps({"console": url, "token": token}))
+    code = answer_to("The code that `butlers desk pair` printed:", secret=True)
+    found = asyncio.run(Console(url).sign_in(sys.stdin.readline().strip() if code is None else code))
+    _keep(folder / KEPT, json.dumps({"console": url, "token": found.token, "users": sorted(found.users)}))
     say("Signed in. Start it with `butlers desk run`, or have it started with `butlers desk install`.")
 
 
@@ -113,7 +115,7 @@ def run(folder: FolderOption = FOLDER) -> None:
 
     try:
         kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
-        console = Console(str(kept["console"]), str(kept["token"]))
+        console = Console(str(kept["console"]), str(kept["token"]), frozenset(map(int, kept["users"])))
     except FileNotFoundError:
         raise Misconfigured("This desk is not signed in.", "Run `butlers desk pair` where your butlers are.") from None
     except (ValueError, KeyError, TypeError):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,8 +39,9 @@ class Client:
     show: Callable[[Reached], None]
 
 
-def _command(one: Reached) -> None:
-    say(f"claude mcp add-json {one.name} {shlex.quote(json.dumps(one.server))}")
+def _project(one: Reached) -> None:
+    """Print a file, since every user of the computer can read the arguments of a command that adds the server."""
+    say_json({"mcpServers": {one.name: one.server}})
 
 
 def _desktop(one: Reached) -> None:
@@ -76,11 +76,13 @@ def _codex(one: Reached) -> None:
 
 
 CLIENTS: Final[Mapping[str, Client]] = {
-    "claude-code": Client("Run this command, in the folder of your project.", _command),
+    "claude-code": Client("Put this into .mcp.json in the folder of your project.", _project),
     "claude-desktop": Client("Put this into claude_desktop_config.json; it needs Node.js.", _desktop),
     "vscode": Client("Put this into .vscode/mcp.json.", _editor),
     "codex": Client("Put this into ~/.codex/config.toml.", _codex),
 }
+
+KEEP: Final = "It holds a token for thirty days: let nobody else read that file (`chmod 600`), or get a copy of it."
 
 
 def add_to(app: typer.Typer) -> None:
@@ -108,7 +110,7 @@ def mcp_config(
 
     reached = asyncio.run(gather())
     if client is None:
-        say_json({"mcpServers": {name: reached.server}})
+        _project(reached)
         return
-    remark(CLIENTS[client].put)
+    remark(f"{CLIENTS[client].put} {KEEP}")
     CLIENTS[client].show(reached)

@@ -18,7 +18,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from butlers.butler import Context
-from butlers.console import peer
 from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
 from butlers.console.pages import (
@@ -39,6 +38,7 @@ from butlers.console.session import KNOWN, House, Private, Public, Session, only
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, render_error
 from butlers.daemon.directory import Desks
+from shared.auth import peer
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger

@@ -7,16 +7,19 @@ import asyncio
 import http.client
 import ipaddress
 import json
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
+from shared.auth.peer import holders
 from shared.auth.tokens import Unauthorized
 from shared.errors import InvalidInput, Unavailable
 
 _WITHIN = 10.0
+_ROOT = 0
 # The console says that it is still there every fifteen seconds.
 _SILENCE = 40.0
 _LONGEST_LINE = 1 << 24
@@ -45,10 +48,29 @@ class Console:
 
     url: str
     token: str = field(default="", repr=False)
+    # The users of this computer one of whom has to hold the other end; none if anybody may, as at another computer.
+    users: frozenset[int] = frozenset()
 
-    async def sign_in(self, code: str) -> str:
-        """Return the token that this code is good for; raise Unauthorized if it is good for none."""
-        return str((await self._post("/desk/sign-in", {"code": code}))["token"])
+    async def sign_in(self, code: str) -> "Console":
+        """Return the console with the token that this code is good for; raise Unauthorized if it is good for none."""
+        token = str((await self._post("/desk/sign-in", {"code": code}))["token"])
+        try:
+            return replace(self, token=token, users=await asyncio.to_thread(self._users))
+        except OSError:
+            raise self._away() from None
+
+    def _users(self) -> frozenset[int]:
+        to = self._parts()
+        with socket.create_connection((to.hostname or "", to.port or _port(to)), _WITHIN) as connection:
+            return holders(connection)
+
+    def _demand_theirs(self, connection: socket.socket) -> None:
+        """Raise Unavailable before anything is sent to another user who took the console's port while it is stopped."""
+        if self.users and not holders(connection) <= self.users | {_ROOT}:
+            raise Unavailable(
+                f"Another user of this computer listens at {self.url}, so nothing was sent there.",
+                "Start your butlers. If they run under another user now, pair this desk again: `butlers desk pair`.",
+            )
 
     async def answer(self, question: str, given: Mapping[str, object]) -> bool:
         """Answer; return whether this was the first answer, which alone counts."""
@@ -65,6 +87,7 @@ class Console:
         except (OSError, TimeoutError):
             raise self._away() from None
         try:
+            self._demand_theirs(writer.get_extra_info("socket"))
             # HTTP/1.0 has no chunks: what comes is the events alone.
             lines = (
                 f"GET {to.path}/desk/questions HTTP/1.0",
@@ -120,6 +143,8 @@ class Console:
         try:
             headers = {"Content-Type": "application/json", "Origin": f"{to.scheme}://{to.netloc}"}
             headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
+            connection.connect()
+            self._demand_theirs(connection.sock)
             connection.request("POST", f"{to.path}{path}", body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read(_LONGEST_LINE)

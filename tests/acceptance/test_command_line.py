@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shlex
 import signal
 import sys
 import tomllib
@@ -167,9 +166,7 @@ async def test_each_client_is_given_what_it_reads(fleet: Fleet) -> None:
         return url, headers["Authorization"].partition(" ")[0]
 
     urls = {(f"{url}/mcp", "Bearer") for url in fleet.urls("health")}
-    code = shlex.split(await told(fleet, "mcp-config", "health", "--for", "claude-code"))
-    assert code[:4] == ["claude", "mcp", "add-json", "health"]
-    read = json.loads(code[4])
+    read = json.loads(await told(fleet, "mcp-config", "health", "--for", "claude-code"))["mcpServers"]["health"]
     assert (read["type"], server(read["url"], read["headers"]) in urls) == ("http", True)
     read = json.loads(await told(fleet, "mcp-config", "health", "--for", "vscode"))["servers"]["health"]
     assert (read["type"], server(read["url"], read["headers"]) in urls) == ("http", True)

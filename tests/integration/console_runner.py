@@ -17,9 +17,9 @@ from starlette.types import Scope
 
 from butlers.butler import Context
 from butlers.console.app import create_app
-from butlers.console.peer import uid_of
 from butlers.daemon.assembly import TOPICS
 from shared.auth.keypairs import generate_key
+from shared.auth.peer import uid_of
 from shared.auth.tokens import Signer
 from shared.config.settings import Settings
 from shared.db.pool import Database

@@ -268,9 +268,3 @@ async def test_claude_code_connects_by_the_projects_mcp_json(claude: Claude, pri
     # What Claude Code asks its user when it first sees such a file.
     (claude.project / ".claude" / "settings.json").write_text('{"enabledMcpjsonServers": ["health"]}')
     assert f"health: {fleet.url('health')}/mcp (HTTP) - ✔ Connected" in await claude.says("mcp", "list")
-
-
-@pytest.mark.modes("one")
-async def test_claude_code_connects_by_add_json(claude: Claude, printed: Path, fleet: Fleet) -> None:
-    await claude.says("mcp", "add-json", "health", json.dumps(server_in(printed)))
-    assert f"health: {fleet.url('health')}/mcp (HTTP) - ✔ Connected" in await claude.says("mcp", "list")

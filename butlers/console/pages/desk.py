@@ -38,7 +38,10 @@ AT_ONCE: Final = 3
 # So much of what was said before stands in a popup.
 MOST_EXCHANGES: Final = 5
 Shown = Mapping[str, object]
-_SPENT: Final = "This code has been used or has expired. Get a new one with `butlers desk pair`."
+_SPENT: Final = (
+    "This code has been used or has expired. Look at `butlers tokens list` whether there is a desk that is not yours, "
+    "and get a new code with `butlers desk pair`."
+)
 
 
 def _refusal(status: int, why: str) -> Response:

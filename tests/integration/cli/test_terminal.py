@@ -204,7 +204,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "desk mcp": [Run(("--http", HOSTILE), 2)],
     "desk pair": [Run(code=1)],
     "desk run": [Run(code=1)],
-    "desk sign-in": [Run((HOSTILE, HOSTILE), 1)],
+    "desk sign-in": [Run((HOSTILE,), 1)],
     "doctor": [Run(code=1), Run(("--fleet", HOSTILE), 1)],
     "fleet check": [Run(says="no mistake"), Run(("--fleet", "{folder}/hostile"), 1, "is not valid TOML")],
     "go-live": [Run(("--email-from", HOSTILE), 1), Run(("--contacts", HOSTILE), 1)],

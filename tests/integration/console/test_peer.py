@@ -18,7 +18,9 @@ import pytest
 from starlette.types import Scope
 from structlog.testing import capture_logs
 
-from butlers.console import peer
+from butlers.desk.console import Console
+from shared.auth import peer
+from shared.errors import Unavailable
 from tests.integration.console_runner import Running, running
 from tests.integration.peopled import peopled
 from tests.rig.cluster import Cluster
@@ -38,6 +40,19 @@ for host, port, method, path, body, headers in json.load(sys.stdin):
     told.append([answer.status, answer.getheader("Location") or "", answer.read().decode()])
     one.close()
 print(json.dumps(told))
+"""
+
+# The same, in the console's place: one connection, accepted at once, later, or before it listens no more.
+TAKE: Final = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+if sys.argv[1] == "waits":
+    sys.stdin.readline()
+taken, _ = listening.accept()
+if sys.argv[1] == "leaves":
+    listening.close()
+print(taken.recv(4096))
 """
 
 
@@ -70,6 +85,23 @@ def test_the_kernel_names_the_user_of_a_connection_as_long_as_it_stands(host: st
         assert peer.uid_of(scope) is None
         caller.close()
         assert peer.uid_of(scope) is None  # a listener is left at that address, and not who called
+
+
+@pytest.mark.parametrize("how", ["accepts", "waits", "leaves"])
+async def test_a_desk_sends_its_token_to_no_other_user_at_the_consoles_port(how: str) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root may start processes under other users, and setpriv does it")
+    pipe = asyncio.subprocess.PIPE
+    program = *BECOME, sys.executable, "-c", TAKE, how
+    process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, env={"PATH": os.defpath})
+    assert process.stdout is not None
+    url = f"http://127.0.0.1:{int(await process.stdout.readline())}"
+    desk = Console(url, "the desk's token", frozenset({1000, 64010}))
+    with pytest.raises(Unavailable, match="Another user of this computer listens"):
+        await anext(desk.questions()) if how != "waits" else await desk.answer("1", {"text": "yes"})
+    async with asyncio.timeout(LONGEST):
+        got, _ = await process.communicate(b"go on\n")
+    assert got == b"b''\n"
 
 
 @pytest.mark.parametrize("client", [None, ("testclient", 50000), ("", 0), ("192.0.2.1", 4711)])

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from butlers.console.peer import question, uid_in
+from shared.auth.peer import question, uid_in
 
 LOOPBACK = b"\x7f\0\0\1" + b"\0" * 12
 

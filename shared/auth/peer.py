@@ -1,4 +1,4 @@
-"""Which user of this computer holds the other end of a connection, so that no other user can use a copied cookie.
+"""Which user of this computer holds the other end of a connection: no other can use a copied cookie, or takes a token.
 
 Linux tells anybody the owner of a socket by its two addresses (sock_diag(7), `struct inet_diag_msg`). It finds one
 socket without a look at the others: /proc/net/tcp costs ten milliseconds, and more the more connections others open.
@@ -7,6 +7,7 @@ socket without a look at the others: /proc/net/tcp costs ten milliseconds, and m
 import socket
 import struct
 import sys
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
@@ -15,6 +16,7 @@ from starlette.types import Scope
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _ESTABLISHED: Final = 1
+_LISTENING: Final = 10
 # The number that stands for every user who has none in this user namespace.
 _NOBODY_KNOWN: Final = 65534
 # Length, type, flags, sequence, sender; then family, protocol, extensions, states.
@@ -36,12 +38,30 @@ def uid_of(scope: Scope) -> int | None:
     if sys.platform != "linux" or not scope.get("client") or not scope.get("server"):
         return None
     try:
-        asked = question(*scope["client"], *scope["server"])
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
-            kernel.send(asked)
-            return uid_in(kernel.recv(4096, socket.MSG_DONTWAIT))  # the kernel has answered before `send` returns
+        return uid_in(_answered(question(*scope["client"], *scope["server"])))
     except (OSError, ValueError):
         return None
+
+
+def holders(connection: socket.socket) -> frozenset[int]:
+    """Return the users of this computer who can read what we send by this connection; none if the system says none.
+
+    INVARIANT: that is who listens there too, since a connection that nobody has accepted yet is nobody's, or root's.
+    """
+    if sys.platform != "linux":
+        return frozenset()
+    (host, port), (ours, our_port) = connection.getpeername()[:2], connection.getsockname()[:2]
+    told = list[tuple[int, int]]()
+    for of in (our_port, 0):  # nothing is connected to port 0, so it is the listener that answers
+        with suppress(OSError, ValueError):
+            told += _told(_answered(question(host, port, ours, of)))
+    return frozenset(uid for state, uid in told if state in {_ESTABLISHED, _LISTENING})
+
+
+def _answered(asked: bytes) -> bytes:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        kernel.send(asked)
+        return kernel.recv(4096, socket.MSG_DONTWAIT)  # the kernel has answered before `send` returns
 
 
 def question(host: str, port: int, our_host: str, our_port: int) -> bytes:
@@ -59,11 +79,18 @@ def uid_in(answer: bytes) -> int | None:
     A listener of the same port answers for a connection that is gone, and a socket that its process has let go of is
     root's.
     """
+    for state, uid in _told(answer):
+        if state == _ESTABLISHED and uid != _NOBODY_KNOWN:
+            return uid
+    return None
+
+
+def _told(answer: bytes) -> list[tuple[int, int]]:
+    """Return the state and the owner of the socket that the kernel names, if it names one."""
     if len(answer) < _TOLD.size:
-        return None
+        return []
     _, kind, state, uid = _TOLD.unpack_from(answer)
-    known = kind == _BY_FAMILY and state == _ESTABLISHED and uid != _NOBODY_KNOWN
-    return uid if known else None
+    return [(state, uid)] if kind == _BY_FAMILY else []
 
 
 def _ip(host: str) -> Ip:
