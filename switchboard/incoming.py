@@ -75,9 +75,9 @@ class Routed:
     because: str
     text: str
     request_context: dict[str, object]
-    from_owner: bool = True
-    # These words say enough for a session that runs already; what is about another conversation does not.
-    is_news: bool = True
+    # Whether they are the owner's: own ones say enough for a session that runs already, a reply about somebody else's
+    # conversation does not. None if somebody else wrote them.
+    owners_words: str | None = session_list.OWN
 
 
 async def hand_over(connection: Connection, message: Routed) -> bool:
@@ -91,19 +91,24 @@ async def hand_over(connection: Connection, message: Routed) -> bool:
     is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
     if thinks and not is_played:
         await sessions.enqueue_message(
-            connection, message.message_id, message.butler, message.text, message.request_context
+            connection,
+            message.message_id,
+            message.butler,
+            message.text,
+            message.request_context,
+            message.owners_words,
         )
-        if message.is_news and len(message.text) <= notices.LONGEST:
+        if message.owners_words == session_list.OWN and len(message.text) <= notices.LONGEST:
             # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
             # both. What a notice cannot hold begins its own.
             words = Notice(
                 "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
             )
             await notices.add(connection, message.butler, words)
-    elif not message.from_owner:
+    elif message.owners_words is None:
         await inbox.show(connection, message.message_id)
     # Where nothing thinks for anybody, the Messenger says so.
-    untold = message.from_owner and not thinks and not is_played
+    untold = message.owners_words is not None and not thinks and not is_played
     return untold and await session_list.somebody_thinks(connection)
 
 
@@ -157,8 +162,8 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         because = row["routed_because"] or chosen.because
         if held and butler is not None and is_work:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
-            how, is_news = about or row["request_context"], message.from_owner and about is None
-            work = Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news)
+            whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
+            work = Routed(row["id"], butler, because, row["text"], about or row["request_context"], whose)
             untold = (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
         elif held:
             await _keep(connection, row, message, butler, rules)

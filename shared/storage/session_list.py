@@ -85,13 +85,13 @@ def words_of(row: Record) -> str:
     return f"{STATES[row['status']]}{', told nobody' if row['told_nobody'] else ''}"
 
 
-# Whether the owner or a schedule of the owner's file began a session. That the owner wrote a message says its notice,
-# which no butler can write.
+# The owner's words, by themselves or about a conversation of somebody else's. No butler can write them into a row.
+OWN: Final = "own"
+REPLY: Final = "reply"
+# Whether the owner, by words of their own matter, or a schedule of the owner's file began a session.
 BY_OWNER: Final = """
-(cause = 'ask' OR EXISTS (SELECT FROM shared.schedules c
-        WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file')
-    OR (cause = 'message' AND EXISTS (SELECT FROM shared.notices n
-        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner')))
+(cause = 'ask' OR (owners_words = 'own') IS TRUE OR EXISTS (SELECT FROM shared.schedules c
+        WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file'))
 """
 IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {BY_OWNER})"
 

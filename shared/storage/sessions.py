@@ -113,16 +113,23 @@ async def enqueue_asked(connection: Connection, asked: AskedSession, butler: str
 
 # The message's id is the session's, so that it begins one, however often it is handed over.
 ENQUEUE_MESSAGE = """
-INSERT INTO shared.sessions (id, butler, cause, prompt, request_context) VALUES ($1, $2, 'message', $3, $4)
-ON CONFLICT DO NOTHING
+INSERT INTO shared.sessions (id, butler, cause, prompt, request_context, owners_words)
+VALUES ($1, $2, 'message', $3, $4, $5) ON CONFLICT DO NOTHING
 """
 
 
 async def enqueue_message(
-    connection: Connection, message_id: str, butler: str, text: str, request_context: Mapping[str, object]
+    connection: Connection,
+    message_id: str,
+    butler: str,
+    text: str,
+    request_context: Mapping[str, object],
+    owners_words: str | None,
 ) -> None:
-    """Put what the owner wrote in the queue of its butler, once; a text that is too long is cut."""
-    await connection.execute(ENQUEUE_MESSAGE, UUID(message_id), butler, text[:LONGEST_PROMPT], request_context)
+    """Put what the owner, or None somebody else, wrote in the queue of its butler, once; a text too long is cut."""
+    await connection.execute(
+        ENQUEUE_MESSAGE, UUID(message_id), butler, text[:LONGEST_PROMPT], request_context, owners_words
+    )
     await tell(connection, TOPIC, butler)
 
 
@@ -240,9 +247,7 @@ class Claimed:
 # The owner's words before those of whom the owner lets ask, these before all that butlers and schedules ask; and first
 # of all whose they are to be.
 TURN: Final = """
-cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR (cause = 'message' AND EXISTS (
-    SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner'))),
-created_at, id
+cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR owners_words IS NOT NULL), created_at, id
 """
 # Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
 # what the others run.

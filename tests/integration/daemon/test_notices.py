@@ -285,7 +285,7 @@ async def words(house: House, text: str = "Make it blue.") -> str:
     """What the owner wrote, as the Switchboard hands it over."""
     message_id = str(uuid4())
     async with house.context("switchboard").db.work() as connection:
-        await sessions.enqueue_message(connection, message_id, "greeter", text, {})
+        await sessions.enqueue_message(connection, message_id, "greeter", text, {}, session_list.OWN)
         told = Notice("owner", "message", text, trust="owner", priority="high", id=message_id)
         await notices.add(connection, "greeter", told)
     house.assembly.wakes[notices.TOPIC]("greeter")

@@ -11,8 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shared.errors import Forbidden, InvalidInput
-from shared.storage import notices, session_list, session_steps, sessions
-from shared.storage.notices import Notice
+from shared.storage import session_list, session_steps, sessions
 from shared.storage.sessions import Claimed, Finish, Terms
 from tests.integration.house import House
 
@@ -108,12 +107,16 @@ async def test_the_owners_words_come_before_what_others_asked(still_house: House
 
 async def test_the_owners_words_come_before_those_of_whom_the_owner_lets_ask(still_house: House) -> None:
     contacts = [await enqueued(still_house, cause="message") for _ in range(3)]
-    owners = await enqueued(still_house, cause="message")
+    own, reply = str(uuid4()), str(uuid4())
     async with still_house.context("switchboard").db.work() as connection:
-        told = Notice("owner", sessions.MESSAGE, "words", trust="owner", priority="high", id=owners)
-        await notices.add(connection, "greeter", told)
-    begun = await claimed_by(still_house, 2, terms(at_once=2))
-    assert {one.id for one in begun} == {owners, contacts[0]}
+        # Neither has a notice, as the one is long and the other about somebody else's conversation.
+        await sessions.enqueue_message(connection, own, "greeter", "words " * 1000, {}, session_list.OWN)
+        await sessions.enqueue_message(connection, reply, "greeter", "words", {}, session_list.REPLY)
+    begun = await claimed_by(still_house, 3, terms(at_once=3))
+    assert {one.id for one in begun} == {own, reply, contacts[0]}
+    async with still_house.context("greeter").db.work() as connection:
+        sees_all = [await session_list.is_by_owner(connection, one.id, "greeter") for one in begun]
+    assert dict(zip((one.id for one in begun), sees_all, strict=True)) == {own: True, reply: False, contacts[0]: False}
 
 
 async def test_spent_dollars_are_told_once_and_each_time_of_the_owners_words(still_house: House) -> None:
