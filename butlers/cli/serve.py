@@ -171,6 +171,7 @@ def _needs_sandbox(settings: Settings) -> bool:
 
 async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> None:
     """Print one line per URL, and a link to sign in."""
+    from butlers.cli.sign_in import link_users  # noqa: PLC0415
     from butlers.console.storage.sessions import make_sign_in_link  # noqa: PLC0415
     from butlers.setup.migrate import connect  # noqa: PLC0415
 
@@ -183,7 +184,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     connection = await connect(dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
     try:
         wrong = await realms.console_only(connection)
-        link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24))
+        link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24), link_users(settings))
     finally:
         await connection.close()
     say(f"{'sign in':<14} {link}")

@@ -1,8 +1,11 @@
 """sign-in: a fresh link into the console, by an address that only the owner sets; and the end of all sessions."""
 
 import asyncio
+import os
 import secrets
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -12,6 +15,10 @@ from butlers.cli.terminal import as_owner, say, say_json, settings_of
 from butlers.console.storage.sessions import LINK_LASTS, end_all, make_sign_in_link
 from shared.config.settings import Settings
 from shared.errors import Unavailable
+
+# Who signed in to this computer, whatever user the process has become since (proc_pid_loginuid(5)).
+LOGIN: Final = Path("/proc/self/loginuid")
+NOBODY: Final = 2**32 - 1
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,7 +44,7 @@ def sign_in(
     async def write() -> str:
         async with as_owner(settings) as connection:
             where = await console_url(settings)
-            return await make_sign_in_link(connection, where, secrets.token_urlsafe(24))
+            return await make_sign_in_link(connection, where, secrets.token_urlsafe(24), link_users(settings))
 
     link = asyncio.run(write())
     if as_json:
@@ -49,6 +56,21 @@ def sign_in(
 async def _end_all(settings: Settings) -> int:
     async with as_owner(settings) as connection:
         return await end_all(connection)
+
+
+def link_users(settings: Settings) -> Sequence[int] | None:
+    """Return for whose browser a link is: who runs this command, and who signed in to run it as another user.
+
+    None where it is opened elsewhere. INVARIANT: while its page waits for a press, every user of the computer can read
+    a link in the browser's title.
+    """
+    if settings.public_url:
+        return None
+    try:
+        signed_in = int(LOGIN.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        signed_in = NOBODY
+    return [os.getuid()] if signed_in == NOBODY else [os.getuid(), signed_in]
 
 
 async def console_url(settings: Settings) -> str:

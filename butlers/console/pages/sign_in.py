@@ -22,6 +22,8 @@ log = logger("butlers.console")
 WRONG: Final = "Wrong password. Try again, or use the link printed by `butlers sign-in`."
 TOO_MANY: Final = "Too many wrong passwords. Wait a minute, or use the link printed by `butlers sign-in`."
 SPENT: Final = "This sign-in link has been used or has expired."
+ANOTHERS: Final = "This sign-in link is for another user of this computer."
+OWN_LINK: Final = "Run `butlers sign-in` in a session of the user whose browser this is; it may be by sudo."
 NEW_LINK: Final = "Sign in with the password, or get a new link with `butlers sign-in`."
 
 
@@ -50,11 +52,14 @@ async def submit(house: House, request: Request) -> Response:
     wanted = safe_next(form.get("next", "/"))
     if "code" not in form:
         return await _by_password(house, request, form.get("password", ""), wanted)
+    uid = house.uid_of(request.scope)
     async with house.context.db.work() as connection:
-        good = await sessions.use_link(connection, code_of(form["code"]))
+        good = await sessions.use_link(connection, code_of(form["code"]), uid=uid)
     if good:
         return await _signed_in(house, request, wanted, "link")
-    log.warning("sign-in link refused")
+    log.warning("sign-in link refused", uid=uid)
+    if good is False:
+        return render_error(403, ANOTHERS, OWN_LINK)
     if await session_of(house, request):
         return await _form(house, request, wanted, status=403, trouble=f"{SPENT} {NEW_LINK}")
     return render_error(403, SPENT, NEW_LINK)

@@ -3,6 +3,7 @@
 Only SHA-256 of a code or session id is ever stored, so that a copy of the database signs nobody in.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import Final, Literal
@@ -25,17 +26,19 @@ def sha(code: str) -> str:
 
 
 MAKE_LINK = """
-INSERT INTO console.sign_in_links (code_sha, made_at, expires_at)
-SELECT $1, now, now + $2::interval FROM clock_timestamp() AS now
+INSERT INTO console.sign_in_links (code_sha, made_at, expires_at, for_uids)
+SELECT $1, now, now + $2::interval, $3::bigint[] FROM clock_timestamp() AS now
 """
 
 
-async def make_sign_in_link(connection: Connection, base_url: str, code: str) -> str:
-    """Make a link that signs in once, within 10 minutes.
+async def make_sign_in_link(
+    connection: Connection, base_url: str, code: str, for_uids: Sequence[int] | None = None
+) -> str:
+    """Make a link that signs in once, within 10 minutes; of the users of the console's computer only these.
 
     `code` must be unguessable (32 random bytes as text).
     """
-    await connection.execute(MAKE_LINK, sha(code), LINK_LASTS)
+    await connection.execute(MAKE_LINK, sha(code), LINK_LASTS, for_uids)
     return f"{base_url.rstrip('/')}/sign-in?code={quote(code, safe='')}"
 
 
@@ -51,14 +54,23 @@ async def make_desk_code(connection: Connection, code: str) -> None:
 
 
 USE_LINK = """
-UPDATE console.sign_in_links SET used_at = clock_timestamp()
-WHERE code_sha = $1 AND purpose = $2 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
+WITH link AS (SELECT code_sha, coalesce($3::bigint = ANY (for_uids), true) AS theirs FROM console.sign_in_links
+    WHERE code_sha = $1 AND purpose = $2 AND used_at IS NULL AND expires_at > clock_timestamp() FOR UPDATE),
+used AS (UPDATE console.sign_in_links l SET used_at = clock_timestamp() FROM link
+    WHERE l.code_sha = link.code_sha AND link.theirs)
+SELECT theirs FROM link
 """
 
 
-async def use_link(connection: Connection, code: str, purpose: Literal["browser", "desk"] = "browser") -> bool:
-    """Use the code up; return whether it was good for this, which it never is again."""
-    return await connection.fetchval(USE_LINK, sha(code), purpose) is True
+async def use_link(
+    connection: Connection, code: str, purpose: Literal["browser", "desk"] = "browser", uid: int | None = None
+) -> bool | None:
+    """Use the code up; return whether it was good for this, which it never is again.
+
+    False if it is another user's of this computer, who may still use it; None if it is spent or none.
+    """
+    theirs: bool | None = await connection.fetchval(USE_LINK, sha(code), purpose, uid)
+    return theirs
 
 
 BEGIN = """

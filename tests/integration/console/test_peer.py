@@ -18,6 +18,7 @@ import pytest
 from starlette.types import Scope
 from structlog.testing import capture_logs
 
+from butlers.console.storage.sessions import make_sign_in_link
 from butlers.desk.console import Console
 from shared.auth import peer
 from shared.errors import Unavailable
@@ -165,6 +166,21 @@ async def test_a_cookie_counts_from_the_user_who_signed_in(
         assert await console.sql.fetchval("SELECT status FROM shared.pending_actions WHERE id = $1", ids.action) == (
             "denied"
         )
+
+
+async def test_a_link_signs_in_the_user_for_whom_it_was_made(cluster: Cluster, tmp_path: Path) -> None:
+    """Another user reads it in the browser's title while the page waits for the owner's press."""
+    callers = Callers(1001)
+    async with running(cluster, tmp_path, callers.uid_of) as console:
+        await make_sign_in_link(console.sql, console.url, "a link", [1002, 1000])
+        refused = await console.post("/sign-in", code="a link")
+        assert (refused.status, "for another user of this computer" in await refused.text()) == (403, True)
+        callers.uid = 1000
+        assert (await console.post("/sign-in", code="a link")).status == 303
+        assert (await console.post("/sign-in", code="a link")).status == 403
+        callers.uid = None  # as from another computer
+        await make_sign_in_link(console.sql, console.url, "another", [1000])
+        assert (await console.post("/sign-in", code="another")).status == 303
 
 
 async def ask_as_stranger(console: Running, *asked: tuple[str, str, Mapping[str, str]]) -> list[tuple[int, str, str]]:
