@@ -197,6 +197,8 @@ def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
 )
 def test_what_a_machine_sent_is_no_message(field: str) -> None:
     assert letter_of(mail(PASS, OURS, field), SERVER).kind == "automatic"
+    attached = "Content-Type: text/calendar; method=REPLY\r\nContent-Disposition: attachment; filename=a.ics"
+    assert letter_of(mail(PASS, OURS, attached), SERVER).kind == "automatic"
     file = "Content-Type: text/calendar; method=REQUEST\r\nContent-Disposition: attachment; filename=a.ics"
     for head in ("Auto-Submitted: no", file):
         assert letter_of(mail(PASS, OURS, head), SERVER).kind == "message"

@@ -168,10 +168,10 @@ def _method(part: Part) -> str:
 def _kind_with_calendars(mime: Mime, subject: str) -> str:
     """Return the kind; words in a calendar's mail (RFC 6047) are those of whoever made the event, or an answer's."""
     said = _kind(mime.fields, subject)
-    methods = {_method(part) for part in mime.parts if part.kind == "text/calendar" and not part.is_attached} - {""}
-    if said == AUTOMATIC or methods - {"request", "publish"}:
+    calendars = [(_method(part), part.is_attached) for part in mime.parts if part.kind == "text/calendar"]
+    if said == AUTOMATIC or any(method not in {"", "request", "publish"} for method, _ in calendars):
         return AUTOMATIC
-    return FORWARD if methods else said
+    return FORWARD if any(method and not is_file for method, is_file in calendars) else said
 
 
 def _kind(fields: Message, subject: str) -> str:

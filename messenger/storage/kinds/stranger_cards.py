@@ -17,25 +17,29 @@ OF_A_CONTACT: Final = """
 """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
-# So many in a while ($2 in $4) of contacts and as many of others, each sender in turn; the rest waits until there is
-# room, and is no news after $3.
+# So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
+# that while; the rest waits until there is room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
 WITH told AS (
-    SELECT {OF_A_CONTACT} AS known, count(DISTINCT i.id) AS cards
+    SELECT {OF_A_CONTACT} AS known, {OF_ONE} AS who, count(DISTINCT i.id) AS cards
     FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about WHERE d.card_kind = '{KIND}'
-        AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp() GROUP BY known),
+        AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp()
+    GROUP BY known, who),
 fresh AS (
-    SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known,
+    SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known, {OF_ONE} AS who,
         row_number() OVER (PARTITION BY {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
     JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
     WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval
         AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)),
-placed AS (SELECT *, row_number() OVER (PARTITION BY known ORDER BY turn, received_at, id) AS place FROM fresh),
+placed AS (
+    SELECT fresh.*, row_number() OVER (PARTITION BY known ORDER BY turn + coalesce(cards, 0), received_at, id)
+        + (SELECT coalesce(sum(t.cards), 0) FROM told t WHERE t.known = fresh.known) AS place
+    FROM fresh LEFT JOIN told USING (known, who)),
 a AS (
     SELECT '{KIND}' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, 1 AS revision,
         routed_to AS origin_butler, received_at AS at, false AS counted, realm
-    FROM placed LEFT JOIN told USING (known) WHERE place + coalesce(cards, 0) <= $2)
+    FROM placed WHERE place <= $2)
 {QUEUE}
 """
 

@@ -239,6 +239,24 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
     assert await shown_of_strangers(still_house) == {f"{message} known"}, "a contact's words have their own room"
 
 
+async def test_who_has_much_to_say_lets_others_come_first_as_places_come_free(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
+    loud, quiet = new_chat(), new_chat()
+    for n in range(6):
+        await bring(still_house, event(f"{message} {n}", loud))
+    for _ in range(6):
+        await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == {f"{message} {n}" for n in range(3)}
+    await bring(still_house, event(f"{message} quiet", quiet))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    await still_house.sql.execute(
+        "UPDATE messenger.deliveries d SET created_at = '2026-01-01Z' FROM switchboard.inbox i"
+        " WHERE i.id = d.about AND d.card_kind = 'stranger' AND i.text = $1",
+        f"{message} 0",
+    )
+    assert await shown_of_strangers(still_house) == {f"{message} quiet"}
+
+
 async def test_whose_address_is_written_in_many_ways_is_one_sender(still_house: House, message: str) -> None:
     await no_strangers(still_house)
     address, quiet = f"abcdef{uuid4().hex}@example.org", new_chat()
