@@ -19,11 +19,12 @@ from shared.auth.password import has_password, write_password
 from shared.channels import CHANNELS, realms
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
+from shared.db import witness
 from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import calls, contacts, keyring
+from shared.storage import calls, contacts, keyring, restored
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -161,7 +162,7 @@ async def migrate(
             await _write_calls(connection, entries)
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
-            troubles += await _end_left(connection, names_of(entries))
+            troubles += await _end_left(connection, settings, names_of(entries))
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
             f"The login of DATABASE_URL is not allowed to do this: {trouble(refused)}.",
@@ -198,11 +199,11 @@ async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -
     await calls.write_popups(connection, [entry.name for entry in entries if entry.has_desk])
 
 
-async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:
-    """End what waits for butlers whose folder was removed; return a sentence for each."""
+async def _end_left(connection: Connection, settings: Settings, there: Sequence[str]) -> list[str]:
+    """End what waits in a backup that was put back, or for butlers whose folder was removed; return what to say."""
     from shared.storage import session_list, sessions  # noqa: PLC0415  # they bring logs, which a client needs none of
 
-    said = []
+    said = await restored.end_what_waits(connection, witness.places(settings.home, "messenger", settings.witness))
     for row in await session_list.left(connection, there, STANDARD.instance_counts):
         await sessions.end_unrun(connection, row["butler"], session_list.REMOVED)
         ended = f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended"

@@ -1,4 +1,7 @@
-"""How far each mailbox is read, and which Messenger reads it; the only writer of messenger.mailboxes."""
+"""How far each mailbox is read, and which Messenger reads it; the only writer of messenger.mailboxes.
+
+Where a backup was put back, `butlers migrate` forgets how far.
+"""
 
 from datetime import timedelta
 from typing import Final

@@ -1,0 +1,42 @@
+"""What a backup that was put back would do a second time: it ends before anything starts, and the owner is told.
+
+The Messenger sees to what was to be sent (`messenger/delivery/restored.py`), once it runs.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from shared.db import witness
+from shared.db.pool import Connection
+from shared.errors import Unavailable
+from shared.storage import brakes
+
+MAY_BE_DONE: Final = "A backup was restored in which this waited. It may have been done since: ask again if it was not."
+BEAT: Final = "SELECT beat FROM messenger.witness"
+# A session that classifies says nothing to the owner: the words it was asked about go on without it.
+END_WAITING: Final = """
+UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(),
+    untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
+WHERE status = 'waiting' AND prompt IS NOT NULL
+"""
+# As at the first start: what lies in the mailbox by now is not read.
+FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
+
+
+async def end_what_waits(connection: Connection, places: Sequence[Path]) -> list[str]:
+    """End the sessions that wait in a backup that was put back, and let its mails be; return a sentence if it was one.
+
+    `places` are where the witness lies that knows of later rows.
+    """
+    seen = None
+    with suppress(Unavailable):  # the Messenger says why, and lets nothing leave for others
+        seen = witness.furthest(places)
+    is_behind = seen is not None and seen.beat > await connection.fetchval(BEAT)
+    if not is_behind and await brakes.unhandled(connection) is None:
+        return []
+    ended = int((await connection.execute(END_WAITING, MAY_BE_DONE)).split()[-1])
+    await connection.execute(FORGET_MAILBOXES)
+    waited = f"{ended} session{'' if ended == 1 else 's'}"
+    return [f"A backup was restored: {waited} ended that waited in it, and mails that came before now stay unread."]

@@ -1,0 +1,58 @@
+"""What a backup that was put back would do a second time ends before anything starts."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from butlers import fleet
+from butlers.setup import migrate
+from messenger.delivery.witness import Witness
+from messenger.storage import mailboxes
+from shared.db import witness
+from shared.storage import session_list, sessions
+from shared.storage.restored import MAY_BE_DONE
+from tests.integration.house import House, opened
+from tests.rig.cluster import BUTLERS, Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SESSION = "SELECT status, untold FROM shared.sessions WHERE id = $1"
+MAILBOXES = "SELECT count(*) FROM messenger.mailboxes"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def house(cluster: Cluster) -> AsyncIterator[House]:
+    """A house of the test's own in which nothing moves by itself."""
+    async with opened(cluster, loops=False) as made:
+        yield made
+
+
+async def before_a_start(house: House) -> list[str]:
+    """What is done before anything starts, and said."""
+    entries = [fleet.Entry(name, "The same as before.", "") for name in BUTLERS]
+    return await migrate.migrate(house.settings, house.dsn, entries)
+
+
+async def test_what_waits_to_begin_ends_before_anything_starts_and_the_owner_is_told(house: House) -> None:
+    """The owner's words may have been carried out since, and mails of the lost span are in the mailbox still."""
+    waiting, places = str(uuid4()), witness.places(house.settings.home, "messenger", None)
+    async with house.context("switchboard").db.work() as connection:
+        await sessions.enqueue_message(connection, waiting, "greeter", "Water the roses.", {}, session_list.OWN)
+    async with house.context("messenger").db.work() as connection:
+        await mailboxes.take_lease(connection, "a mailbox", "me", timedelta(minutes=1))
+    await Witness(places).look(house.context("messenger"))
+    assert await before_a_start(house) == []
+    assert (await house.row(SESSION, waiting))["status"] == "waiting"
+    assert await house.sql.fetchval(MAILBOXES) == 1
+    known = witness.furthest(places)
+    assert known is not None
+    witness.write(places, witness.ahead(known, 1))
+    [said] = await before_a_start(house)
+    assert said.startswith("A backup was restored: 1 session ended")
+    row = await house.row(SESSION, waiting)
+    assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
+    assert await house.sql.fetchval(MAILBOXES) == 0
+    await Witness(places).look(house.context("messenger"))
+    assert await before_a_start(house) == [], "the Messenger has seen to it"
