@@ -25,7 +25,7 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
     whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
     title = f"{approval.titled(row['origin_butler'])}'s e-mail to {whom} bounced (ref {reference(row['id'])})."
-    lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
+    lines = [title, f"To: {approval.whom(delivery.channel, row['name'] or '', row['address'])}"]
     lines.append("It was not delivered and will not be sent again.")
     report = str(error.get("message")) if isinstance(error, Mapping) else f"Bounced: {row['reason']}"
     words = written(delivery.subject, None, delivery.message)

@@ -22,7 +22,7 @@ from shared.channels.base import Wire
 from shared.channels.telegram import Button, keyboard
 from shared.db.pool import Connection, Record, tell
 from shared.display import owner
-from shared.display.approval import NO_ADDRESS, clipped, measured, titled
+from shared.display.approval import NO_ADDRESS, called, clipped, measured, titled
 from shared.display.fates import ANSWERED, CALL
 from shared.display.owner import Sheet
 from shared.display.visible import in_line
@@ -167,8 +167,8 @@ def line(row: Record, one: Addressee) -> str:
         risk = "high risk, " if row["risk"] == "high" else ""
         return f"to run {in_line(row['tool_name'])}, {risk}arguments of {measured(row['arguments'])}"
     delivery = notifications.envelope_of(row).delivery
-    address = one.address or NO_ADDRESS
-    to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
+    name = called(delivery.channel, clipped(one.name, NAME_ROOM), one.address)
+    to = f"{name or 'unknown'} ({clipped(one.address or NO_ADDRESS, ADDRESS_ROOM)})"
     how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
     return f"{how} {to} {CHANNELS[delivery.channel].via}, {measured(delivery.message)}"
 

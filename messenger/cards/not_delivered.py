@@ -32,7 +32,7 @@ def words(row: Record, why: str, where: str, *, begun: bool) -> Sheet:
     butler, ref = in_line(row["origin_butler"]), reference(row["id"])
     lines = [
         f"Not delivered{' in full' if begun else ''}: {butler}'s message to {name} by {channel.label} (ref {ref}).",
-        f"To: {approval.whom(row['name'] or '', row['address'])}",
+        f"To: {approval.whom(delivery.channel, row['name'] or '', row['address'])}",
         *(said.format(name=name) for wrote, said in channel.refusals.items() if wrote in why),
     ]
     shown = written(delivery.subject, delivery.emoji, delivery.message)

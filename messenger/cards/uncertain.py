@@ -55,7 +55,7 @@ async def _wires(connection: Connection, claimed: Claimed, row: Record, context:
 def words(row: Record) -> Sheet:
     """Return what is known, and the whole text: every word of others is shown as data."""
     delivery = notifications.envelope_of(row).delivery
-    to = whom(row["name"] or "", row["address"])
+    to = whom(delivery.channel, row["name"] or "", row["address"])
     lines = [
         f"Delivery unconfirmed (ref {reference(row['id'])}): this message may or may not have arrived.",
         f"From {in_line(row['origin_butler'])} to {to} {CHANNELS[delivery.channel].via}",

@@ -88,7 +88,8 @@ class AddressForm:
     """What an address on a channel looks like.
 
     `claims` says whether a clean token is meant for this channel; `parse` returns its canonical value or raises
-    InvalidInput. `is_private` says of a canonical value whether it can be the owner's own, which no group can.
+    InvalidInput. `is_private` says of a canonical value whether it can be the owner's own, which no group can; `group`
+    says in words what it is if everybody in it reads what goes there, and nothing if not.
     """
 
     claims: Callable[[str], bool]
@@ -104,6 +105,7 @@ class AddressForm:
     prefix: str = ""
     # Whether nobody can ever be at such an address, so that it is good for the sandbox only.
     is_made_up: Callable[[str], bool] = lambda _address: False
+    group: Callable[[str], str] = lambda _address: ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,6 +308,7 @@ SPEC: Final = ChannelSpec(
         field="Telegram chat id or @username",
         prefix="telegram:",
         is_made_up=lambda address: address.lstrip("-").isdecimal() and abs(int(address)) >= LARGEST_CHAT,
+        group=lambda address: "a group or channel" if address.startswith("-") else "",
     ),
     thread=ThreadForm(
         spellings=_spellings,

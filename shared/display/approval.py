@@ -51,7 +51,7 @@ class Asked:
     @property
     def whom(self) -> str:
         """The name on file and the address that is used."""
-        return whom(self.name, self.address)
+        return whom(self.channel, self.name, self.address)
 
     @property
     def short(self) -> str:
@@ -77,9 +77,9 @@ def head(asked: Asked) -> list[str]:
 
 def wants(asked: Asked) -> str:
     """Return who wants to message whom by what: `Greeter wants to message Anna on Telegram (4242)`."""
-    name, address = clipped(asked.name or UNKNOWN, NAME_ROOM), in_line(asked.address or NO_ADDRESS)
-    spec = CHANNELS[asked.channel]
-    return f"{titled(asked.origin)} wants to {WANTS[asked.intent]} {name} {spec.via} ({address})"
+    name, address = called(asked.channel, asked.name, asked.address), in_line(asked.address or NO_ADDRESS)
+    via = CHANNELS[asked.channel].via
+    return f"{titled(asked.origin)} wants to {WANTS[asked.intent]} {name or UNKNOWN} {via} ({address})"
 
 
 def titled(butler: str) -> str:
@@ -131,9 +131,14 @@ def measured(text: str) -> str:
     return f"{len(text)} character{'' if len(text) == 1 else 's'}"
 
 
-def whom(name: str, address: str) -> str:
+def whom(channel: str, name: str, address: str) -> str:
     """Return a name on file and the address that is used, which is never cut."""
-    return f"{clipped(name or 'unknown', NAME_ROOM)} ({in_line(address or NO_ADDRESS)})"
+    return f"{called(channel, name, address) or 'unknown'} ({in_line(address or NO_ADDRESS)})"
+
+
+def called(channel: str, name: str, address: str) -> str:
+    """Return a name, and that the address is a group's if it is; empty where neither says who that is."""
+    return ", ".join(one for one in (clipped(name, NAME_ROOM), CHANNELS[channel].address.group(address)) if one)
 
 
 def marking(origin: str, admitted_by: str) -> str:

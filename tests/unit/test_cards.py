@@ -118,6 +118,13 @@ def test_an_address_without_a_contact_is_unknown() -> None:
     assert "an unknown recipient on Telegram (4242)" in text_of(replace(QUESTION, name="", contact_id=""))
 
 
+@pytest.mark.parametrize(("name", "named"), [("", "a group or channel"), ("Family", "Family, a group or channel")])
+def test_a_chat_that_many_read_is_called_a_group_or_channel(name: str, named: str) -> None:
+    told = lines(replace(QUESTION, name=name, contact_id="", address="-100123"))
+    assert told[0] == f"Health wants to message {named} on Telegram (-100123)"
+    assert told[-1].startswith(f"To {named} (-100123): ")
+
+
 def test_a_reaction_shows_its_emoji() -> None:
     assert "Emoji:\n> 👍" in text_of(replace(QUESTION, intent="react", emoji="👍", message=""))
 

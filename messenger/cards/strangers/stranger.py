@@ -66,7 +66,9 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     known = row["contact"] if row["contact"] and not row["from_owner"] else ""
     who = "Your contact" if known and proved else "A stranger" if proved else "Somebody unverified"
     title = f"{who} wrote to your butlers by {label}."
-    lines = [title, f"From: {whom(known or row['display_name'] or '', row['sender'])}"]
+    lines = [title, f"From: {whom(row['channel'], known or row['display_name'] or '', row['sender'])}"]
+    if group := CHANNELS[row["channel"]].address.group(row["conversation"] or ""):
+        lines.append(f"Written in {group} ({in_line(row['conversation'])}): everybody in it reads what you answer.")
     if row["kind"] == "forward":
         lines.append("They forwarded somebody else's words.")
     if row["kind"] == "edit":

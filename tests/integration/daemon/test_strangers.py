@@ -293,5 +293,17 @@ async def test_whom_no_address_names_can_be_neither_blocked_nor_added(still_hous
         assert ("routes add" in stranger.words(found, has_buttons=False)[1].foot) == (stranger.BLOCK in offered)
 
 
+async def test_the_card_of_words_in_a_group_says_that_all_in_it_read_the_answer(
+    still_house: House, message: str
+) -> None:
+    chat, told = new_chat(), "Written in a group or channel (-1002): everybody in it reads what you answer."
+    for place, said in (("-1002", True), (chat, False)):
+        row = await bring(still_house, event(f"{message} {place}", place, sender={"identity": chat}))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None
+        assert (told in stranger.words(found, has_buttons=True)[1].head.split("\n")) == said
+
+
 def verbs() -> list[str]:
     return [verb for verb, _ in stranger.LABELS]
