@@ -45,7 +45,7 @@ async def note_refusal(connection: Connection, worker: Worker, update: Mapping[s
     """Write into the audit who pressed, or wrote what is no message, and what came of it, if that was refused."""
     if outcome not in REFUSED:
         return
-    sender = update.get("from")
+    sender = updates.sender_of(update)
     number = str(sender.get("id")) if isinstance(sender, dict) else "nobody"
     refused = Refused(worker.context.name, f"telegram:{visible(number[:20])}", REFUSED[outcome])
     found = pressed_kind(update.get("data"))

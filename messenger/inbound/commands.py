@@ -15,7 +15,7 @@ from messenger.channels.telegram import Call, TelegramChannel
 from messenger.delivery.lease import Worker
 from messenger.inbound.callbacks import is_owner
 from messenger.storage import queries, rate_limits
-from messenger.storage.updates import COMMANDS, OTHERS_WORDS
+from messenger.storage.updates import COMMANDS, OTHERS_WORDS, sender_of
 from shared.channels import realms
 from shared.db.pool import Connection, Record
 from shared.display import owner
@@ -94,7 +94,7 @@ def is_anothers(message: Mapping[str, object]) -> bool:
 
 async def is_owners(connection: Connection, message: Mapping[str, object]) -> bool:
     """Return whether the owner wrote the message, alone with the bot."""
-    chat, sender = message.get("chat"), message.get("from")
+    chat, sender = message.get("chat"), sender_of(message)
     if not isinstance(chat, dict) or not isinstance(sender, dict) or chat.get("type", "private") != "private":
         return False
     return await is_owner(connection, str(sender.get("id")), str(chat.get("id")))

@@ -121,9 +121,10 @@ def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
 
 async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[str, object]) -> None:
     """Hand a message to the Switchboard's inbox; raise HopFailed while that is not there."""
-    chat, sender = message.get("chat"), message.get("from")
+    chat, sender = message.get("chat"), updates.sender_of(message)
     if not isinstance(chat, dict) or not isinstance(sender, dict):
         return
+    name = str(sender.get("title") or sender.get("first_name") or "")[:200] or None
     try:
         event = IngestEnvelope(
             source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
@@ -135,9 +136,7 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
                 kind=str(message.get("kind") or ("forward" if commands.is_anothers(message) else "message")),
                 observed_at=_when(message.get("date")),
             ),
-            sender=IngestSender(
-                identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "")[:200] or None
-            ),
+            sender=IngestSender(identity=str(sender.get("id")), display_name=name),
             payload=IngestPayload(text=_words(message)[:LONGEST], attachments=attached(message) or None),
         )
     except ValidationError:

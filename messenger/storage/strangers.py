@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from messenger.storage import cards
+from messenger.storage.updates import sender_of
 from shared import retention
 from shared.addresses import folded
 from shared.db.pool import Connection, Record
@@ -19,8 +20,8 @@ MOST_MESSAGES: Final = 20
 # A mail may be long: with 20 kB for a day, a second long one would be lost.
 MOST_BYTES: Final[Mapping[str, int]] = {"telegram": 20_000, "email": 100_000}
 MOST_SENDERS: Final = 200
-# What somebody sends, and where it says who that is.
-WRITTEN: Final = {"message": "from", "edited_message": "from", "message_reaction": "user"}
+# What somebody sends.
+WRITTEN: Final = ("message", "edited_message", "message_reaction")
 
 Update = Mapping[str, object]
 
@@ -118,7 +119,7 @@ def _sender(one: Update) -> str:
     if name is None:
         return ""
     message = one[name]
-    sender = message.get(WRITTEN[name]) if isinstance(message, Mapping) else None
+    sender = sender_of(message) if isinstance(message, Mapping) else None
     return str(sender.get("id") or "?") if isinstance(sender, Mapping) else "?"
 
 

@@ -20,6 +20,8 @@ _MESSAGE: Fields = {
     "reply_to_message": {"message_id": {}},
     **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
     "from": _WHO,
+    # Whoever writes as a channel or a group is this chat; of all of these "from" names one stand-in of Telegram's.
+    "sender_chat": {"id": {}, "title": {}},
     "chat": _CHAT,
     # Whose words they are, where they are not the sender's own.
     "forward_origin": {"type": {}},
@@ -105,6 +107,11 @@ async def count(connection: Connection, bot: str, highest: int) -> None:
     """Note that what came up to this number and is not kept is done with."""
     await connection.execute(COUNTED, bot, highest)
     await connection.execute(ONE_COUNTED, bot, highest)
+
+
+def sender_of(message: Mapping[str, object]) -> object:
+    """Return who wrote a message, or reacted: the chat that somebody writes as, else the person."""
+    return next((who for name in ("sender_chat", "from", "user") if (who := message.get(name))), None)
 
 
 def _used(value: object, fields: Fields) -> object:

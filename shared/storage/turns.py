@@ -14,14 +14,14 @@ from shared.errors import InvalidInput
 
 
 def is_proved(channel: str, conversation: str | None, sender: str | None, *, vouched: bool) -> bool:
-    """Return whether it is proved who wrote a message: it came in its sender's own private chat.
+    """Return whether it is proved who wrote a message: it came in its sender's own private chat, which no group is.
 
     Where a thread does not say its place, as by e-mail, the sender is what anybody can write: it counts only if the
     owner's own mail server vouches for it.
     """
     if CHANNELS[channel].thread.address is None:
         return vouched
-    return sender is not None and conversation == sender
+    return sender is not None and conversation == sender and CHANNELS[channel].address.is_private(sender)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,10 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
 
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:
-    """Return the buttons; who is a contact already cannot be added, and a sender that no address names not blocked."""
-    never = {ADD} if row["contact_id"] is not None else set() if _names_somebody(row) else {ADD, BLOCK}
+    """Return the buttons: neither a contact nor a group can be added, and whom no address names cannot be blocked."""
+    known = row["contact_id"] is not None or not CHANNELS[row["channel"]].address.is_private(row["sender"])
+    never = {ADD} if known else set()
+    never |= set() if _names_somebody(row) else {ADD, BLOCK}
     fits = [(verb, label) for verb, label in LABELS if verb not in never]
     made = [Button(label, base.packed(row["id"], verb, _tag(secret, row["id"], verb))) for verb, label in fits]
     return [one for one in (made[:2], made[2:]) if one]

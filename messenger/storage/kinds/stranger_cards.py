@@ -13,7 +13,8 @@ KIND: Final = "stranger"
 
 # A contact's own words: what nobody vouches for says no more of its sender than that somebody wrote it.
 OF_A_CONTACT: Final = """
-(i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender ELSE i.verified END)
+(i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender AND left(i.sender, 1) <> '-'
+    ELSE i.verified END)
 """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""

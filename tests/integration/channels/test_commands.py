@@ -171,6 +171,7 @@ async def test_what_is_not_said_by_the_owner_alone_with_the_bot_is_a_message_lik
         {"chat": {"id": OWNER, "type": "group"}},
         {"chat": None},
         {"from": None},
+        {"sender_chat": {"id": GROUP}},
         {"date": int(time.time()) - 600},
         {"date": int(time.time()) + 3600},
         {"date": "now"},
@@ -249,6 +250,16 @@ async def test_what_the_owner_writes_is_answered_once_in_a_while_and_nobody_else
     assert await answered(own, "/help") == f"▣ {commands.HELP}"
     assert len(answers(own)) == before + 2
     assert await on(own) == []
+
+
+async def test_whoever_writes_as_a_channel_or_a_group_is_that_chat(own: House, message: str) -> None:
+    found = "SELECT sender, display_name FROM switchboard.inbox WHERE text = $1"
+    stand_in, group = {"id": 1087968824, "is_bot": True, "first_name": "Group"}, {"id": GROUP, "type": "supergroup"}
+    for n, chat in enumerate((GROUP, -1003)):
+        as_chat = {"id": chat, "title": f"Chat {n}"}
+        written = {"message_id": 40 + n, "from": stand_in, "chat": group, "sender_chat": as_chat}
+        assert await brings(own, f"{message} {n}", **written) == "ingested"
+        assert tuple(await own.row(found, f"{message} {n}")) == (str(chat), f"Chat {n}")
 
 
 async def test_a_command_does_not_wait_for_all_that_strangers_wrote_before_it(still_house: House, message: str) -> None:

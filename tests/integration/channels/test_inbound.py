@@ -140,10 +140,10 @@ NOBODY_YET = "DELETE FROM messenger.strangers"
 THE_DAY_BEFORE = "UPDATE messenger.strangers SET first_at = first_at - interval '25 hours'"
 
 
-def said(number: int, sender: int, text: str) -> dict[str, object]:
+def said(number: int, sender: int, text: str, **more: object) -> dict[str, object]:
     """An update as Telegram brings it, with a great deal that nobody needs."""
     who = {"id": sender, "first_name": "Sam", "language_code": "en"}
-    message = {"message_id": number, "date": 1790000000, "text": text, "from": who, "chat": {"id": sender}}
+    message = {"message_id": number, "date": 1790000000, "text": text, "from": who, "chat": {"id": sender}, **more}
     return {"update_id": number, "message": {**message, "entities": [{"type": "bold"}] * 300, "quote": {"text": text}}}
 
 
@@ -196,6 +196,13 @@ async def test_so_many_strangers_a_day_are_let_in_and_whoever_is_known_always(st
     assert await beyond(still_house, *(said(n, known, "x") for n in range(40))) == set()
     press = {"update_id": 9, "callback_query": {"id": "1", "data": "x", "from": {"id": fresh.chat()}}}
     assert await beyond(still_house, press) == set(), "a press is refused one by one"
+
+
+async def test_who_writes_as_one_chat_takes_no_place_of_another(still_house: House) -> None:
+    await still_house.sql.execute(NOBODY_YET)
+    many, stand_in, other = strangers.MOST_MESSAGES, 1087968824, said(99, 1087968824, "x", sender_chat={"id": -1002})
+    loud = [said(n, stand_in, "x", sender_chat={"id": -1001}) for n in range(many + 1)]
+    assert await beyond(still_house, *loud, other) == {many}
 
 
 async def test_who_floods_the_mailbox_takes_no_place_on_telegram(still_house: House) -> None:

@@ -98,6 +98,13 @@ async def test_a_contact_asks_only_whom_the_owner_said_and_only_in_private(still
     assert named["butler"] == "health"
 
 
+async def test_who_writes_as_the_group_of_a_contact_is_not_that_contact(still_house: House, message: str) -> None:
+    group = f"-{new_chat()}"
+    await let_ask(still_house, group)
+    assert await begun(still_house, event(message, group)) == []
+    assert (await still_house.row(ROW, message))["stranger"] == "waits"
+
+
 async def test_what_a_contact_asks_keeps_nobody_waiting_for_long(still_house: House, message: str) -> None:
     chat = new_chat()
     await let_ask(still_house, chat)

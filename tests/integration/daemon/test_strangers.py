@@ -237,6 +237,11 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
     await bring(still_house, event(f"{message} known", known))
     await incoming.route_waiting(still_house.context("switchboard"))
     assert await shown_of_strangers(still_house) == {f"{message} known"}, "a contact's words have their own room"
+    group = f"-{new_chat()}"
+    await still_house.contact("Family", telegram=group)
+    await bring(still_house, event(f"{message} anybody", group))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    assert await shown_of_strangers(still_house) == set(), "who writes as a contact's group may be anybody"
 
 
 async def test_who_has_much_to_say_lets_others_come_first_as_places_come_free(still_house: House, message: str) -> None:
@@ -303,6 +308,18 @@ async def test_the_card_of_words_in_a_group_says_that_all_in_it_read_the_answer(
         found = await stranger_cards.one(still_house.sql, str(row["id"]))
         assert found is not None
         assert (told in stranger.words(found, has_buttons=True)[1].head.split("\n")) == said
+
+
+async def test_who_writes_as_a_channel_can_be_blocked_and_is_no_contact_to_be(still_house: House, message: str) -> None:
+    channel = f"-{new_chat()}"
+    row = await bring(still_house, event(message, "-1002", sender={"identity": channel, "display_name": "News"}))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    buttons = [one for line in stranger.buttons(b"x" * 32, found) for one in line]
+    assert {one.data.split(":")[2] for one in buttons} == {stranger.ANSWER, stranger.IGNORE, stranger.BLOCK}
+    said = stranger.words(found, has_buttons=True)[1].head.split("\n")
+    assert said[1] == f"From: News, a group or channel ({channel})"
 
 
 def verbs() -> list[str]:
