@@ -53,7 +53,10 @@ UNREAD: Final = (
     "No butler reads this: none has a runtime, or this is the sandbox beside a live channel. /pending shows what waits "
     "for you, and /help what you can do."
 )
-NO_WORDS: Final = "A file without words, or a forwarded message, begins no work. Write what to do about it."
+NO_WORDS: Final = (
+    "A file without words, a forwarded message, and a poll, checklist, contact card, place, sticker or the like begin "
+    "no work. Write as text what to do."
+)
 PAUSED: Final = (
     "Paused. Messages to others wait until you send /resume. Approval requests and messages to you still arrive."
 )

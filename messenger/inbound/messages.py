@@ -48,7 +48,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     if later is not None:
         await _bring_in(worker, bot, row["update_id"], later)
         outcome = "ingested"
-    elif isinstance(message, dict) and (_words(message) or attached(message)):
+    elif isinstance(message, dict) and (_is_read(message) or any(kind in message for kind in updates.UNREAD_KINDS)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
             outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
@@ -58,8 +58,10 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
         elif (question := await question_replied(connection, message)) is not None:
             outcome, calls = await _answer_question(connection, worker, question, message)
         else:
-            await _bring_in(worker, bot, row["update_id"], message)
-            outcome, calls = "ingested", await commands.unread(connection, worker, message)
+            if _is_read(message):
+                await _bring_in(worker, bot, row["update_id"], message)
+                outcome = "ingested"
+            calls = await commands.unread(connection, worker, message)
         await note_refusal(connection, worker, message, outcome)
     if outcome == "ingested":
         await updates.brought_in(connection, bot, row["update_id"])
@@ -102,7 +104,7 @@ def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
     Neither is a command: what it says was said of another message. Whose words a bot puts in its place are forwarded.
     """
     edit, reaction = update.get("edited_message"), update.get("message_reaction")
-    if isinstance(edit, dict) and (_words(edit) or attached(edit)):
+    if isinstance(edit, dict) and _is_read(edit):
         kind = "forward" if commands.is_anothers(edit) else "edit"
         # Its date alone would be that of another edit within the same second.
         event = f"{_place_of(edit)}:edit:{edit.get('edit_date')}:{update.get('update_id')}"
@@ -164,6 +166,10 @@ def _answered(message: Mapping[str, object]) -> str | None:
 def _words(message: Mapping[str, object]) -> str:
     """Return the text of a message, or the one below its picture."""
     return next((text for name in ("text", "caption") if isinstance(text := message.get(name), str)), "")
+
+
+def _is_read(message: Mapping[str, object]) -> bool:
+    return bool(_words(message) or attached(message))
 
 
 def _when(date: object) -> str:

@@ -11,6 +11,12 @@ _WHO: Fields = {"id": {}, "first_name": {}}
 _FILE: Fields = {"file_id": {}, "file_name": {}, "mime_type": {}, "file_size": {}}
 _CHAT: Fields = {"id": {}, "type": {}}
 _REACTION: Fields = {"type": {}, "emoji": {}}
+# What somebody writes that no butler reads: only that it came is kept. What is none of these, nobody wrote: somebody
+# joined, or something was pinned.
+UNREAD_KINDS = (
+    *("poll", "checklist", "contact", "location", "venue", "sticker", "story", "dice", "game"),
+    *("paid_media", "live_photo"),
+)
 _MESSAGE: Fields = {
     "message_id": {},
     "date": {},
@@ -18,6 +24,7 @@ _MESSAGE: Fields = {
     "caption": {},
     # Only its number: what is quoted of it may be anybody's words.
     "reply_to_message": {"message_id": {}},
+    **{kind: {} for kind in UNREAD_KINDS},
     **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
     "from": _WHO,
     # Whoever writes as a channel or a group is this chat; of all of these "from" names one stand-in of Telegram's.

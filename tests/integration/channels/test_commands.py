@@ -41,6 +41,7 @@ LIVE: Final = "UPDATE shared.channels SET realm = 'mail' WHERE channel = 'email'
 NOT_LIVE: Final = "UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'"
 NO_BRAKE: Final = "DELETE FROM shared.brakes"
 UNTOLD: Final = "DELETE FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
+TOLD: Final = "SELECT count(*) FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
 A_MINUTE_OLDER: Final = "UPDATE shared.brakes SET made_at = made_at - interval '1 minute'"
 STRANGERS: Final = """
 INSERT INTO messenger.updates (bot, update_id, body)
@@ -250,6 +251,17 @@ async def test_what_the_owner_writes_is_answered_once_in_a_while_and_nobody_else
     assert await answered(own, "/help") == f"▣ {commands.HELP}"
     assert len(answers(own)) == before + 2
     assert await on(own) == []
+
+
+@pytest.mark.parametrize("kind", updates.UNREAD_KINDS)
+async def test_what_is_of_no_kind_that_is_read_is_answered_once_in_a_while(own: House, kind: str) -> None:
+    before = len(answers(own))
+    assert await brings(own, "", pinned_message={"message_id": 3}) == "ignored"
+    assert await brings(own, "", chat={"id": GROUP, "type": "group"}, **{kind: {"id": "1"}}) == "ignored"
+    assert await own.sql.fetchval(TOLD) == 0, "no service message is answered, nor what is in a group"
+    assert [await brings(own, "", **{kind: {"id": "1"}}) for _ in range(2)] == ["ignored"] * 2
+    await until(lambda: len(answers(own)) > before or None)
+    assert answers(own)[before:] == [f"▣ {commands.UNREAD}"]
 
 
 async def test_whoever_writes_as_a_channel_or_a_group_is_that_chat(own: House, message: str) -> None:
