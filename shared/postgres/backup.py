@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from shared.errors import PostgresFailed
@@ -20,9 +20,20 @@ from shared.postgres.files import (
     find_data,
     find_place,
     last_complaint,
+    write_private,
 )
 from shared.postgres.server import Server
 from shared.postgres.socket_folder import PORT
+
+# What a copy of the data needs beside its folders. Any other file there would tell the server what to do.
+KEPT: Final = frozenset({"PG_VERSION", "backup_label"})
+# Whoever has the password may come in; all else is said to the server as it starts.
+CONFIGURATION: Final = {
+    "postgresql.conf": "",
+    "postgresql.auto.conf": "",
+    "pg_hba.conf": "local all all scram-sha-256\nlocal replication all scram-sha-256",
+    "pg_ident.conf": "",
+}
 
 
 def copy_out(home: Path, target: BinaryIO) -> int:
@@ -58,7 +69,10 @@ def copy_out(home: Path, target: BinaryIO) -> int:
 
 
 def copy_in(home: Path, data: BinaryIO, major: int, system_folder: Path = SYSTEM_FOLDER) -> Place:
-    """Put the data of such a file into this home, which has none; return where it lies."""
+    """Put the data of such a file into this home, which has none; return where it lies.
+
+    How the server is configured is ours, and not the file's: a setting may name a program that the server runs.
+    """
     if find_data(home) is not None:
         raise PostgresFailed("postgres_data_there", f"{home} has a database already.", "Choose another --home.")
     place = find_place(home, system_folder)
@@ -69,7 +83,10 @@ def copy_in(home: Path, data: BinaryIO, major: int, system_folder: Path = SYSTEM
     fresh.mkdir(mode=0o700)
     with tarfile.open(fileobj=data, mode="r|") as archive:
         for member in archive:
-            unpack(archive, member, fresh, member.name)
+            if not member.isreg() or len(Path(member.name).parts) > 1 or member.name in KEPT:
+                unpack(archive, member, fresh, member.name)
+    for name, text in CONFIGURATION.items():
+        write_private(fresh / name, text, place.account)
     if place.account.uid is not None:
         for path in (fresh, *fresh.rglob("*")):
             os.chown(path, place.account.uid, -1 if place.account.gid is None else place.account.gid)
