@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from butlers import schedules
+from butlers import fleet_folder, schedules
 from shared.errors import InvalidInput, Misconfigured
 from shared.storage.schedules import Schedule
 
@@ -74,31 +74,30 @@ class ModuleEntry:
         return self.path.rpartition(".")[2]
 
 
-def load(folder: Path | None) -> list[Entry]:
+def load(folder: Path | None, home: Path | None = None) -> list[Entry]:
     """Read the fleet of this folder, by name, or the demo fleet if none is given; raise Misconfigured if unfit."""
-    entries, mistakes = survey(folder)
+    entries, mistakes = survey(folder, home)
     if mistakes:
         raise mistakes[0]
     return entries
 
 
-def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
-    """Read the fleet of this folder, or the demo fleet; return what can be read, and every mistake there is."""
+def survey(folder: Path | None, home: Path | None = None) -> tuple[list[Entry], list[Misconfigured]]:
+    """Read the fleet of this folder, or the demo fleet; return what can be read, and every mistake there is.
+
+    Nothing in it is believed where somebody else could have put it there.
+    """
     where = folder or DEMO
-    if not where.is_dir():
-        what = "is not a folder" if where.exists() else "does not exist"
-        remedy = "Put it back, choose another with --fleet, or create a butler with `butlers init NAME`."
-        return [], [Misconfigured(f"The fleet folder {where} {what}.", remedy)]
-    read_all = [_read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
-    if not read_all:
-        return [], [_nobody(where)]
+    try:
+        if folder is not None:
+            fleet_folder.demand_fit(folder, home)
+        folders = fleet_folder.butlers_in(where)
+    except Misconfigured as unfit:
+        return [], [unfit]
+    read_all = [_read(path) for path in folders]
     entries = [entry for entry, _ in read_all if entry is not None]
     mistakes = [one for _, found in read_all for one in found]
-    mistakes += [
-        Misconfigured(f"{path} describes a butler that has no butler.toml.", "Add the file beside it, or remove it.")
-        for path in sorted(where.glob("*/PERSONA.md"))
-        if not path.with_name("butler.toml").exists()
-    ]
+    mistakes += fleet_folder.left_out(where)
     names = [entry.name for entry in entries]
     mistakes += [
         Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
@@ -118,16 +117,6 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
             )
     mistakes += [] if mistakes else [one for entry in entries for one in _unknown_calls(where, entry, names)]
     return entries, mistakes
-
-
-def _nobody(where: Path) -> Misconfigured:
-    """Return the mistake of a fleet folder without a butler: often it is a butler's own folder that was named."""
-    if (where / "butler.toml").exists():
-        return Misconfigured(
-            f"{where} is the folder of one butler, and no fleet.",
-            f"Name the folder above it: --fleet {where.resolve().parent}.",
-        )
-    return Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")
 
 
 def _unknown_calls(where: Path, entry: Entry, names: Sequence[str]) -> Iterator[Misconfigured]:

@@ -8,7 +8,7 @@ import json
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -59,19 +59,32 @@ def find(start: Path) -> Path | None:
         home = folder / NAME
         if not home.is_dir():
             continue
-        if (owner := home.stat().st_uid) != os.geteuid():
-            raise Misconfigured(
-                f"The home {home} belongs to another user, {_name_of(owner)}.",
-                "Run the command as that user, or name a home of your own with --home.",
-            )
-        if home.stat().st_mode & stat.S_IWOTH:
-            raise Misconfigured(
-                f"Every user can write to the home {home}.",
-                f"If you trust what lies in it, run `chmod go-w {home}`.",
-            )
+        demand_own("home", home, {os.geteuid()})
         if is_installed(home):
             return home
     return None
+
+
+def demand_own(what: str, folder: Path, owners: Collection[int], within: Iterable[Path] = ()) -> None:
+    """Raise Misconfigured if the folder, or what is named within it, is nobody's of these or open to every user."""
+    for path in (folder, *within):
+        try:
+            found = path.stat()
+        except OSError:  # a link to nowhere, or gone meanwhile: there is nothing to believe
+            continue
+        is_whole = path == folder
+        called = f"{what} {folder}" if is_whole else f"{what}'s {path.relative_to(folder)}"
+        if found.st_uid not in owners:
+            own = f"Run the command as that user, or name a {what} of your own with --{what}."
+            raise Misconfigured(
+                f"The {called} belongs to another user, {_name_of(found.st_uid)}.",
+                own if is_whole else "Remove it, or put a copy of your own in its place.",
+            )
+        if found.st_mode & stat.S_IWOTH and (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+            raise Misconfigured(
+                f"Every user can write to the {called}.",
+                f"If you trust what lies in it, run `chmod {'' if is_whole else '-R '}go-w {folder}`.",
+            )
 
 
 def remembered(home: Path, *, is_shared: bool = False) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ def ask(
     """Ask a butler something, and print its words; Ctrl-C stops its session."""
     settings = settings_of(fleet_folder, home_folder)
     demand_butler(settings, name)
-    entry = next((one for one in fleet.load(settings.fleet) if one.name == name), None)
+    entry = next((one for one in fleet.load(settings.fleet, settings.home) if one.name == name), None)
     if entry is None or entry.runtime is None:
         raise InvalidInput(f"Nothing thinks for `{name}` here.", "Give it a table [runtime] in its butler.toml.")
     status, outcome = asyncio.run(_asked(settings, name, text_of(prompt)))

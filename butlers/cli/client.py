@@ -40,7 +40,7 @@ async def mint(settings: Settings, name: str, lasts: timedelta, *, notices: bool
 
 def demand_butler(settings: Settings, name: str) -> None:
     """Raise InvalidInput if no daemon of that name has tools."""
-    names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
+    names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet, settings.home))]
     if name not in names:
         raise InvalidInput(f"Unknown butler `{name}`.", f"Choose from: {', '.join(names)}.")
 
@@ -62,7 +62,7 @@ async def url_of(settings: Settings, name: str) -> str:
 
 def own_url(settings: Settings, name: str) -> str:
     """Return where a daemon of this computer is, by the settings alone."""
-    entries = [] if name in OFFSETS else fleet.load(settings.fleet)
+    entries = [] if name in OFFSETS else fleet.load(settings.fleet, settings.home)
     return sockets.url_of(settings, sockets.default_port(settings, entries, name), together=True)
 
 

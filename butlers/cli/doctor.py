@@ -76,7 +76,7 @@ def _keys(settings: Settings) -> Iterator[Result]:
         yield Result(
             "keys", "wrong", f"Other users can write to {settings.home}.", f"Run `chmod go-w {settings.home}`."
         )
-    names = (*migrate.names_of(fleet.load(settings.fleet)), keystore.UP)
+    names = (*migrate.names_of(fleet.load(settings.fleet, settings.home)), keystore.UP)
     for name in names:
         where = keystore.folder(settings.home, name)
         try:
@@ -118,7 +118,7 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
         yield result
     for one in await brakes.standing(connection):
         yield Result("brake", "warning", f"It is on: {brake.held(one)}.", "Lift it with `butlers brake off`.")
-    expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != keystore.OWNER]
+    expected = [name for name in migrate.names_of(fleet.load(settings.fleet, settings.home)) if name != keystore.OWNER]
     async for result in _keyring(connection, settings, expected):
         yield result
     ready = {row["name"] for row in await discovery.daemons(connection) if row["ready"]}
@@ -158,7 +158,7 @@ async def _watched(connection: Connection) -> AsyncIterator[Result]:
 
 async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
     """Check that the logins are what the home says, and that the server leaves nothing open that it could close."""
-    entries = fleet.load(settings.fleet)
+    entries = fleet.load(settings.fleet, settings.home)
     has_logins = keystore.read(settings.home, keystore.OWNER).has_login
     if not has_logins:
         yield Result("roles", "warning", logins.ONE_ROLE, logins.MOVING)

@@ -133,7 +133,7 @@ def _demand_gone(settings: Settings, name: str) -> None:
     """Raise InvalidInput for a part of the house, and for a butler that still has its folder in the fleet."""
     if name in fleet.RESERVED:
         raise InvalidInput(f"`{name}` is built in and cannot be retired as gone.", "Leave out --gone.")
-    if name in {entry.name for entry in fleet.load(settings.fleet)}:
+    if name in {entry.name for entry in fleet.load(settings.fleet, settings.home)}:
         raise InvalidInput(f"{name} still has its folder in the fleet.", "Remove the folder first.")
 
 

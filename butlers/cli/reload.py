@@ -38,7 +38,7 @@ Prepare = Callable[[Sequence[fleet.Entry]], Awaitable[Sequence[str]]]
 
 async def survey(settings: Settings) -> tuple[list[fleet.Entry], list[Misconfigured]]:
     """Read the fleet whole: its files, its modules, and the tools that its schedules name; start and write nothing."""
-    entries, mistakes = fleet.survey(settings.fleet)
+    entries, mistakes = fleet.survey(settings.fleet, settings.home)
     for entry in entries:
         try:
             demand_setups([entry])

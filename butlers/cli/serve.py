@@ -59,7 +59,7 @@ def up(
     settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
     if settings.fleet is not None and fleet_folder is None and current().fleet is None:
         say(f"The fleet is {settings.fleet}, as last time. Choose another with --fleet.")
-    entries = fleet.load(settings.fleet)
+    entries = fleet.load(settings.fleet, settings.home)
     chains = loader.chains(entries)
     demand_setups(entries)
     sockets.demand_ready(settings)
@@ -231,7 +231,7 @@ def run(
     settings = settings_of(
         fleet_folder, home_folder, makes=name == "sandbox", is_shared=True, credentials=name == MESSENGER
     )
-    entries = fleet.load(settings.fleet) if name in fleet.SERVICES else checked(settings)
+    entries = fleet.load(settings.fleet, settings.home) if name in fleet.SERVICES else checked(settings)
     if name == fleet.WHOLE and port is not None:
         raise InvalidInput("--port is for one daemon, and each butler has its own port.", "Leave it out.")
     names = [entry.name for entry in entries] if name == fleet.WHOLE else [name]
@@ -268,7 +268,7 @@ def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None, po
     from butlers.setup import migrate as steps  # noqa: PLC0415
 
     settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
-    entries = fleet.load(settings.fleet)
+    entries = fleet.load(settings.fleet, settings.home)
     chains = loader.chains(entries)
     if settings.database_url is not None:
         _say_all(asyncio.run(steps.migrate(settings, admin_dsn(settings), entries, chains)))

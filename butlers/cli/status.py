@@ -60,7 +60,7 @@ def _known(settings: Settings, rows: Sequence[Record]) -> list[dict[str, object]
         for row in rows
     ]
     named = {row["name"] for row in rows}
-    for name in (*fleet.SERVICES, *(entry.name for entry in fleet.load(settings.fleet))):
+    for name in (*fleet.SERVICES, *(entry.name for entry in fleet.load(settings.fleet, settings.home))):
         if name not in named:
             sandbox = settings.sandbox_url if name == "sandbox" else None
             kind = "sandbox" if name == "sandbox" else discovery.kind_of(name)

@@ -1,5 +1,9 @@
 """The fleet's folders: read strictly, and every refusal names the file and what to do."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ from butlers.fleet import DEMO, RESERVED, load, read
 from butlers.setup.scaffold import scaffold
 from shared.errors import Misconfigured
 
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = 'name = "h"\ndescription = "x"\n'
 SCHEDULE = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\ntool = "notify"\n'
 PROMPT = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\nprompt = "Well?"\n'
@@ -186,3 +191,64 @@ def test_at_most_one_butler_is_the_classifier_and_it_has_a_runtime(tmp_path: Pat
         (tmp_path / name / "butler.toml").write_text(text, encoding="utf-8")
     with pytest.raises(Misconfigured, match="2 butlers in the fleet are the classifier: a, b"):
         load(tmp_path)
+
+
+NOBODY = 65534
+PARTS = (
+    *(".", "health", "health/butler.toml", ".hidden"),
+    *("valve", "valve/__init__.py", "valve/__pycache__", "helper.py", "linked/helper.py"),
+)
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """A fleet with a butler, a hidden one, modules in a folder, a file and behind a link, and what is no butler's."""
+    where = tmp_path / "fleet"
+    butler(where / "health")
+    butler(where / ".hidden", HEAD)
+    (where / "valve" / "__pycache__").mkdir(parents=True)
+    (where / "valve" / "__init__.py").touch()
+    (where / "helper.py").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "helper.py").touch()
+    (where / "linked").symlink_to(tmp_path / "elsewhere")
+    (where / "gone").symlink_to("nowhere")
+    (where / ".butlers").mkdir()
+    (where / ".butlers").chmod(0o777)
+    return where
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_fleet_in_which_everybody_may_write_is_refused_and_a_group_may(several: Path, part: str) -> None:
+    open_to_all = several / part
+    open_to_all.chmod(0o775)
+    assert len(load(several)) == 2
+    open_to_all.chmod(0o777)
+    called, flag = (f"fleet {several}", "") if part == "." else (f"fleet's {part}", "-R ")
+    refused = f"Every user can write to the {called}. If you trust what lies in it, run `chmod {flag}go-w {several}`."
+    with pytest.raises(Misconfigured, match=f"^{re.escape(refused)}$"):
+        load(several)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders for others")
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_another_users_in_a_fleet_is_refused_unless_the_home_is_that_users(several: Path, part: str) -> None:
+    os.chown(several / part, NOBODY, NOBODY)
+    with pytest.raises(Misconfigured, match=r"^The fleet.* belongs to another user, "):
+        load(several, several.parent)
+    os.chown(several.parent, NOBODY, NOBODY)
+    assert len(load(several, several.parent)) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_fleet_that_is_mounted_to_be_read_only_may_be_whose_it_is(several: Path) -> None:
+    """As in a container, where the files are a user's of the host."""
+    for path in (several, *several.rglob("*")):
+        os.chown(path, 1000, 1000, follow_symlinks=False)
+    say = "import sys; from pathlib import Path; from butlers import fleet; print(len(fleet.load(Path(sys.argv[1]))))"
+    mounts = '(mount --bind "$1" "$1" && mount -o remount,ro,bind "$1") || exit 77; exec "$0" -c "$2" "$1"'
+    argv = ["unshare", "--mount", "sh", "-c", mounts, sys.executable, str(several), say]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 77 or done.stderr.startswith("unshare:"):
+        pytest.skip("only root may mount")
+    assert done.stdout == "2\n", done.stderr
