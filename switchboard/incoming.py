@@ -11,6 +11,7 @@ from shared.channels import realms
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.conversation import Turn, prompt_to_classify
+from shared.display.visible import in_line
 from shared.errors import Away, InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
@@ -47,6 +48,10 @@ SHOWN: Final = (OWN_WORDS, FORWARD)
 NO_WORDS: Final = (
     "No butler was asked. A mail that forwards somebody else's words, or holds no words of yours above what it quotes, "
     "begins no work. Write what to do about it in a mail of its own."
+)
+LEFT_OUT: Final = (
+    "{name} was asked only what stands above “{line}” in your mail: from there on it looks like another mail that you "
+    "quote. If those are words of yours, write them again without such lines."
 )
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
@@ -164,7 +169,8 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
             work = Routed(row["id"], butler, because, row["text"], about or row["request_context"], whose)
-            untold = (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
+            said = _unread(row, butler, is_read=not await hand_over(connection, work))
+            untold = (work, said) if said else None
         elif held:
             await _keep(connection, row, message, butler, rules)
             if butler is not None and message.from_owner and _says_nothing(row):
@@ -179,6 +185,14 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held
+
+
+def _unread(row: Record, butler: str, *, is_read: bool) -> str | None:
+    """Return what the owner is told of words that no butler reads, or not to their end; None if there is nothing."""
+    if not is_read:
+        return NOT_READ.format(name=butler)
+    is_cut = row["left_out"] and is_owners_own(row)
+    return LEFT_OUT.format(name=butler, line=in_line(row["left_out"])) if is_cut else None
 
 
 def _says_nothing(row: Record) -> bool:
