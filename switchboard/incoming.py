@@ -227,7 +227,7 @@ async def _keep(
         is_seen = original is not None and (original["shown"] or not is_work)
         if original is not None and original["changed"] and is_seen and not message.from_owner:
             # What the owner says yes to may answer these words, and not those that were shown.
-            await inbox.show(connection, row["id"])
+            await inbox.show_changed(connection, row["id"])
     elif butler is not None and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
 

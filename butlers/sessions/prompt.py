@@ -40,6 +40,7 @@ SCHEDULE: Final = "schedule:"
 ANSWERS_NOBODY: Final = "Whoever it answers was blocked before it began."
 NOBODYS: Final = "Whoever wrote it was blocked before it began, or its words are gone."
 TO_THEM: Final = (
+    'The owner answers the message with answered="yes", and may not have seen later ones. '
     "Here `reply` goes to whoever wrote that conversation, once the owner has approved it; to tell the owner "
     "something, use the intent `send` without a recipient."
 )
@@ -93,6 +94,7 @@ async def _asks(context: Context, claimed: Claimed) -> Worded | None:
             raise Forbidden(ANSWERS_NOBODY)
         about = (theirs or found).place
         before = await turns.before(connection, about, found.turn.at, claimed.id)
+        before = [replace(one, is_answered=one.id == found.concerns) for one in before]
     # An edit that came before the session began changed what it is asked.
     now = replace(found.turn, text=claimed.prompt)
     told = f"{WRITTEN} {TO_THEM}" if theirs is not None else WRITTEN

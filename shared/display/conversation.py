@@ -67,6 +67,8 @@ class Turn:
     files: Sequence[File] = ()
     # The message's own, by which a file of it is asked for.
     id: str = ""
+    # Whether the owner's words are the answer to it.
+    is_answered: bool = False
 
 
 def speaker(turn: Turn) -> str:
@@ -91,6 +93,7 @@ def framed(turn: Turn, most: int = LONGEST) -> str:
     about = {
         **_about(turn),
         "kind": KINDS.get(turn.kind, ""),
+        "answered": "yes" if turn.is_answered else "",
         "files": _listed(turn.files),
         "id": turn.id if turn.files else "",
         "at": turn.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

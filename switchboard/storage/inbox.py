@@ -262,7 +262,10 @@ async def context_to_answer(connection: Connection, message_id: str) -> dict[str
 
 # INVARIANT: an edit changes the message of the same number in the same chat, by the same sender.
 EDITED: Final = """
-SELECT o.id::text, o.routed_to, o.text <> e.text AS changed, o.stranger IS NOT NULL AS shown
+SELECT o.id::text, o.routed_to, o.stranger IS NOT NULL AS shown,
+    e.text <> (SELECT b.text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
+        AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
+        AND (b.received_at, b.id) < (e.received_at, e.id) ORDER BY b.received_at DESC, b.id DESC LIMIT 1) AS changed
 FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
     AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
 WHERE o.kind = 'message' AND o.routed_to IS NOT NULL
@@ -272,7 +275,8 @@ WHERE o.kind = 'message' AND o.routed_to IS NOT NULL
 async def edited(connection: Connection, edit: Record) -> Record | None:
     """Return the message that an edit changes, and its butler, if one got it.
 
-    `changed` is whether its words did, `shown` whether the owner was or is to be shown them.
+    `changed` is whether these words are others than the last before them, `shown` whether the owner was or is to be
+    shown the message.
     """
     return await connection.fetchrow(EDITED, edit["id"])
 
@@ -308,3 +312,16 @@ async def show(connection: Connection, message_id: str) -> None:
     """Have the owner shown what somebody else wrote, which nobody works on."""
     if await connection.fetchval(SHOW, message_id):
         await tell(connection, "cards")
+
+
+CHANGED: Final = """
+UPDATE switchboard.inbox o SET stranger = 'changed' FROM switchboard.inbox e
+WHERE e.id = $1 AND o.channel = e.channel AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread
+    AND o.sender = e.sender AND o.id <> e.id AND o.stranger = 'waits'
+"""
+
+
+async def show_changed(connection: Connection, edit_id: str) -> None:
+    """Have the owner shown what somebody else changed, in place of what was written before."""
+    await connection.execute(CHANGED, edit_id)
+    await show(connection, edit_id)

@@ -38,6 +38,7 @@ SAID: Final = {
     "answered": "You said what to answer. Nothing is sent before you approve it.",
     "added": "Added to your contacts. Their words still begin no work.",
     "ignored": "Ignored.",
+    "changed": "They have changed these words. The new ones come by themselves; answer those.",
     "blocked": "Blocked. Nothing more from this sender is shown to you or to a butler. `butlers routes list` shows the "
     "rule.",
 }

@@ -112,6 +112,7 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     before, now = found.prompt.split(NOW)
     assert THEIRS in before
     assert '<message from="stranger"' in before
+    assert before.count(' answered="yes" ') == 1
     assert '<message from="owner"' not in before
     assert now.endswith(f"{message} at eight\n</message>")
     assert found.told.endswith(TO_THEM)
@@ -172,7 +173,8 @@ async def test_what_a_stranger_changed_is_shown_as_changed(still_house: House, m
     await strangers_card(still_house, f"{message} at eight?", chat)
     written = await still_house.row(ROW, f"{message} at eight?")
     number = int(str(written["thread"]).rpartition(":")[2])
-    for n, said in enumerate((f"{message} at eight?", f"{message} a loan?")):
+    said_now = (f"{message} at eight?", f"{message} a loan?", f"{message} lend me?")
+    for n, said in enumerate(said_now):
         edit = {"kind": "edit", "external_event_id": f"{chat}:{number}:edit:{n}"}
         await bring(still_house, event(said, chat, number, event=edit))
         await incoming.route_waiting(still_house.context("switchboard"))
@@ -180,7 +182,13 @@ async def test_what_a_stranger_changed_is_shown_as_changed(still_house: House, m
     assert (await still_house.row(same, f"{message} at eight?"))["stranger"] is None
     await cards_written(still_house)
     await all_cards(still_house)
-    assert "They changed what they had written before." in str(still_house.cards(f"{message} a loan?")[-1]["payload"])
+    shown = str(still_house.cards(f"{message} lend me?")[-1]["payload"])
+    assert "They changed what they had written before." in shown
+    first = await still_house.row("SELECT stranger FROM switchboard.inbox WHERE id = $1", written["id"])
+    assert (first["stranger"], await stands(still_house, said_now[1])) == ("changed", "changed")
+    await bring(still_house, event(said_now[0], chat, number, event={"kind": "edit", "external_event_id": "back"}))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    assert (await still_house.row(f"{same} AND stranger IS NOT NULL", said_now[0]))["stranger"] == "waits"
 
 
 async def test_what_somebody_who_may_ask_changed_of_a_card_is_shown(still_house: House, message: str) -> None:
