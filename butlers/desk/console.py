@@ -152,7 +152,7 @@ class Console:
             connection.close()
 
     def _parts(self) -> SplitResult:
-        return urlsplit(self.url.rstrip("/"))
+        return _parted(self.url)
 
     def _away(self) -> Unavailable:
         return Unavailable(f"The console at {self.url} does not answer.", "Is it running, and is the address right?")
@@ -160,10 +160,19 @@ class Console:
 
 def is_private(url: str) -> bool:
     """Return whether nobody on the way can read what is said to this address: it is encrypted, or on this computer."""
-    to = urlsplit(url)
+    to = _parted(url)
     with suppress(ValueError):
         return to.scheme == "https" or ipaddress.ip_address(to.hostname or "").is_loopback
     return to.hostname == "localhost"
+
+
+def _parted(url: str) -> SplitResult:
+    """Take an address apart; raise InvalidInput for what is none of a console."""
+    with suppress(ValueError):
+        to = urlsplit(url.rstrip("/"))
+        if to.scheme in {"http", "https"} and to.hostname and to.port != 0:
+            return to
+    raise InvalidInput(f"{url} is no address of a console.", "Give the one that `butlers desk pair` printed.")
 
 
 def _port(to: SplitResult) -> int:

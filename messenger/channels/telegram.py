@@ -263,6 +263,8 @@ def _refusal(status: int, document: Mapping[str, object]) -> SendFailed:
         status = code
     said = document.get("description")
     message = said if isinstance(said, str) and said else f"HTTP {status}."
+    if (moved := _parameter(document, "migrate_to_chat_id")) is not None:
+        message = f"{message} Its number is {moved} now."
     if status in _TOO_MANY:
         return SendFailed("rate_limited", message, proved_not_sent=True, retry_after=_retry_after(document))
     if status in _REFUSED:
@@ -284,15 +286,21 @@ def _why_refused(status: int, message: str) -> Reason:
 
 def _retry_after(document: Mapping[str, object]) -> float | None:
     """Return the seconds Telegram asks for, as they are; None without a number."""
-    parameters = document.get("parameters")
-    asked = parameters.get("retry_after") if isinstance(parameters, Mapping) else None
-    if isinstance(asked, bool) or not isinstance(asked, int | float):
+    asked = _parameter(document, "retry_after")
+    if asked is None:
         return None
     try:
         seconds = float(asked)
     except OverflowError:
         return None
     return seconds if math.isfinite(seconds) else None
+
+
+def _parameter(document: Mapping[str, object], name: str) -> int | float | None:
+    """Return a number that Telegram gives with a refusal (core.telegram.org/bots/api#responseparameters)."""
+    parameters = document.get("parameters")
+    given = parameters.get(name) if isinstance(parameters, Mapping) else None
+    return given if isinstance(given, int | float) and not isinstance(given, bool) else None
 
 
 def _unreadable(message: str) -> SendFailed:

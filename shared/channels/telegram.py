@@ -323,6 +323,8 @@ SPEC: Final = ChannelSpec(
         "bot was blocked by the user": "{name} has blocked the bot.",
         "bot can't initiate conversation": "{name} has never started the bot.",
         "chat not found": "{name} has never started the bot, or the number is wrong.",
+        "bot was kicked": "The bot was removed from {name}.",
+        "upgraded to a supergroup": "{name} has a new number: put it on file with `butlers contacts set`.",
         "user is deactivated": "{name}'s account is deleted.",
     },
     credential=Credential(

@@ -106,8 +106,14 @@ async def test_what_hides_in_a_question_is_written_out(address: str) -> None:
 
 def test_a_way_that_others_can_read_is_told() -> None:
     private = ("https://home.example", "http://127.0.0.1:8", "http://[::1]:8", "http://localhost:8/console")
-    others = ("http://home.example", "http://192.168.0.7:8", "http://127.0.0.1.example", "nonsense")
-    assert [is_private(one) for one in (*private, *others)] == [True] * 4 + [False] * 4
+    others = ("http://home.example", "http://192.168.0.7:8", "http://127.0.0.1.example")
+    assert [is_private(one) for one in (*private, *others)] == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://home.example", "localhost:14102", "https://a:99999"])
+def test_what_is_no_address_of_a_console_is_sent_no_code(url: str) -> None:
+    with pytest.raises(InvalidInput, match="is no address of a console"):
+        is_private(url)
 
 
 async def test_what_is_answered_elsewhere_goes_and_what_expires_stays_unanswered(address: str) -> None:

@@ -51,6 +51,13 @@ UNKNOWN = {"timeout", "connection_lost", "server_error", "unreadable"}
             "Forbidden: bot was blocked",
             None,
         ),
+        (
+            400,
+            {"ok": False, "description": "Bad Request: upgraded", "parameters": {"migrate_to_chat_id": -1002}},
+            "provider_rejected",
+            "Bad Request: upgraded Its number is -1002 now.",
+            None,
+        ),
         (404, {"ok": False, "description": "Gone away"}, "provider_rejected", "Gone away", None),
         (409, "", "provider_rejected", "HTTP 409.", None),
         (413, "<html>", "provider_rejected", "HTTP 413.", None),
