@@ -67,7 +67,8 @@ LIST: Final = (
     Kept("shared.client_tokens", "jti butler kind", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
     Kept(
         "shared.sessions",
-        "butler request_context cause prompt runtime status limits used outcome said holder untold nonce asked_by",
+        "butler request_context cause prompt runtime status limits used outcome said holder untold nonce asked_by "
+        "owners_words",
         "removed",
         WORDS,
         "after the session's end",
