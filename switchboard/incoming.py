@@ -34,6 +34,7 @@ from switchboard.routing import (
     classified,
     default_of,
     left_open,
+    taken_for_quoted,
 )
 from switchboard.storage import inbox, registry
 
@@ -191,8 +192,8 @@ def _unread(row: Record, butler: str, *, is_read: bool) -> str | None:
     """Return what the owner is told of words that no butler reads, or not to their end; None if there is nothing."""
     if not is_read:
         return NOT_READ.format(name=butler)
-    is_cut = row["left_out"] and is_owners_own(row)
-    return LEFT_OUT.format(name=butler, line=in_line(row["left_out"])) if is_cut else None
+    line = taken_for_quoted(row["quoted"] or "", is_answer=row["reply_to"] is not None) if is_owners_own(row) else ""
+    return LEFT_OUT.format(name=butler, line=in_line(line)) if line else None
 
 
 def _says_nothing(row: Record) -> bool:

@@ -19,18 +19,12 @@ from shared.db.witness import Seen
 from shared.errors import Away, ButlersError, Unavailable
 from shared.loops import pause
 from shared.storage import brakes
+from shared.storage.restored import FITS, LEAP, witnessed
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.witness")
 # A thread of its own: no message waits before its last byte for what other parts of the process do in theirs.
 WRITER: Final = ThreadPoolExecutor(1, "witness")
-# How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
-LEAP: Final = 1_000_000_000
-# A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
-FITS: Final = f"""
-CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LEAP} OR $2::bigint = 0
-    OR EXISTS (SELECT FROM shared.audit_seals WHERE n = $2 AND encode(hash, 'hex') = $3)) END
-"""
 SEEN: Final = """
 beat, (SELECT system_identifier::text FROM pg_control_system()) AS system, clock_timestamp()::text AS at,
     coalesce((SELECT n FROM shared.audit_seals ORDER BY n DESC LIMIT 1), 0) AS seal,
@@ -101,7 +95,7 @@ class Witness:
 
         Raises Behind where the rows do not fit.
         """
-        row = await connection.fetchrow(MOVE, *_arguments(self._known()))
+        row = await connection.fetchrow(MOVE, *witnessed(self._known()))
         if row is None:
             raise Behind("The database is behind its witness.", "Nothing of this is kept.")
         return Seen(**row)
@@ -131,14 +125,14 @@ class Witness:
 
     async def _note(self, context: Context) -> None:
         async with context.db.work() as connection:
-            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(self._known())) or {})
+            row = dict(await connection.fetchrow(AS_OF_NOW, *witnessed(self._known())) or {})
         if row.pop("fits"):
             await self.keep(Seen(**row))
 
     async def _begin(self, context: Context) -> None:
         """Write a home's first witness before the beat moves, so that a home without one is a home that lost it."""
         async with context.db.work() as connection:
-            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(None)) or {})
+            row = dict(await connection.fetchrow(AS_OF_NOW, *witnessed(None)) or {})
         if row.pop("fits"):
             await self._write(Seen(**row))
 
@@ -163,19 +157,15 @@ class Witness:
         self._kept, self.trouble = seen.order, ""
 
 
-def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:
-    return (None, 0, "") if seen is None else (seen.beat, seen.seal, seen.seal_hash)
-
-
 async def _restored(connection: Connection, context: Context, seen: Seen | None) -> Record:
     """Treat the house as restored, unless another Messenger did first, and return the beat as it is then.
 
     The rows are behind the witness, or another database's.
     """
-    found = await connection.fetchrow(HELD, *_arguments(seen))
+    found = await connection.fetchrow(HELD, *witnessed(seen))
     assert found is not None  # noqa: S101  # the one row is never deleted
     if found["fits"]:
-        moved = await connection.fetchrow(MOVE, *_arguments(seen))
+        moved = await connection.fetchrow(MOVE, *witnessed(seen))
     else:
         log.warning("the database is behind its witness", beat=found["beat"], witnessed=seen.beat if seen else None)
         before = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None

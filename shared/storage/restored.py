@@ -14,29 +14,44 @@ from shared.errors import Unavailable
 from shared.storage import brakes
 
 MAY_BE_DONE: Final = "A backup was restored in which this waited. It may have been done since: ask again if it was not."
-BEAT: Final = "SELECT beat FROM messenger.witness"
-# A session that classifies says nothing to the owner: the words it was asked about go on without it.
+# How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
+LEAP: Final = 1_000_000_000
+# A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
+FITS: Final = f"""
+CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LEAP} OR $2::bigint = 0
+    OR EXISTS (SELECT FROM shared.audit_seals WHERE n = $2 AND encode(hash, 'hex') = $3)) END
+"""
+FIT: Final = f"SELECT {FITS} FROM messenger.witness"
+# What ran then is over as well. A session that classifies says nothing to the owner: the words it was asked about go on
+# without it.
 END_WAITING: Final = """
-UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(),
+UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(), holder = NULL,
+    lease_until = NULL,
     untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
-WHERE status = 'waiting' AND prompt IS NOT NULL
+WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL
 """
 # As at the first start: what lies in the mailbox by now is not read.
 FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
 
 
 async def end_what_waits(connection: Connection, places: Sequence[Path]) -> list[str]:
-    """End the sessions that wait in a backup that was put back, and let its mails be; return a sentence if it was one.
+    """End the sessions of a backup that was put back, and let its mails be; return a sentence if it was one.
 
     `places` are where the witness lies that knows of later rows.
     """
     seen = None
     with suppress(Unavailable):  # the Messenger says why, and lets nothing leave for others
         seen = witness.furthest(places)
-    is_behind = seen is not None and seen.beat > await connection.fetchval(BEAT)
+    # A home that never had a witness, such as one of several, is nothing to go by here.
+    is_behind = seen is not None and not await connection.fetchval(FIT, *witnessed(seen))
     if not is_behind and await brakes.unhandled(connection) is None:
         return []
     ended = int((await connection.execute(END_WAITING, MAY_BE_DONE)).split()[-1])
     await connection.execute(FORGET_MAILBOXES)
     waited = f"{ended} session{'' if ended == 1 else 's'}"
-    return [f"A backup was restored: {waited} ended that waited in it, and mails that came before now stay unread."]
+    return [f"A backup was restored: {waited} ended that were in it, and mails that came before now stay unread."]
+
+
+def witnessed(seen: witness.Seen | None) -> tuple[int | None, int, str]:
+    """Return what the rows are compared with by `FITS`."""
+    return (None, 0, "") if seen is None else (seen.beat, seen.seal, seen.seal_hash)

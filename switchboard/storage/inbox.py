@@ -117,8 +117,7 @@ WHERE id IN (
     ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
     verified, routed_to, routed_because, request_context, contact_id::text, asked_in::text,
-    CASE WHEN channel = 'email' AND reply_to IS NULL AND quoted !~ '(^|\n) *>'
-        THEN left(btrim(split_part(btrim(quoted, E' \n'), E'\n', 1)), 80) END AS left_out,
+    left(quoted, 20000) AS quoted,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 

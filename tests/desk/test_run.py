@@ -211,7 +211,7 @@ async def test_the_desk_is_one_small_process(address: str, tmp_path: Path) -> No
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    (tmp_path / "desk.json").write_text(json.dumps({"console": url, "token": "token"}), encoding="utf-8")
+    (tmp_path / "desk.json").write_text(json.dumps({"console": url, "token": "token", "users": []}), encoding="utf-8")
     async with scripted(address, "actions") as server:
         command = [sys.executable, "-m", "butlers.cli", "desk", "run", "--folder", str(tmp_path)]
         env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}

@@ -1,6 +1,7 @@
 """To which butler a received message goes, and why (switchboard/routing.py)."""
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -16,6 +17,7 @@ from switchboard.routing import (
     classified,
     default_of,
     left_open,
+    taken_for_quoted,
 )
 
 OWNERS = Incoming("telegram", "5", "message", "how did I sleep?", from_owner=True)
@@ -186,3 +188,31 @@ def test_an_answer_is_waited_for_only_while_it_could_count() -> None:
     for status in ("waiting", "running"):
         assert classified(BY_DEFAULT, CLASSIFIER, Classification(status)) is None
         assert classified(BY_DEFAULT, CLASSIFIER, Classification(status, is_late=True)) is not None
+
+
+LIST: Final = "Name: Anna\nDate: 2026-12-01\nCity: Bern\n\nCancel the other."
+HEAD: Final = "On Mon, 23 Nov 2026 at 9:00, Anna wrote:\n> When?"
+
+
+@pytest.mark.parametrize(
+    ("quoted", "is_answer", "line"),
+    [
+        (LIST, False, "Name: Anna"),
+        (f"{LIST}\n\n{HEAD}", False, "Name: Anna"),
+        (f"{LIST}\n\n{HEAD}", True, "Name: Anna"),
+        (f"> at eight\n{LIST}", False, "Name: Anna"),
+        ("Anna: anna@example.org\nBob: 2026\nEve: no", False, "Anna: anna@example.org"),
+        ("_" * 30 + "\nCancel it.", False, "_" * 30),
+        (HEAD, False, ""),
+        (HEAD, True, ""),
+        ("> When?", False, ""),
+        ("", True, ""),
+        ("From: Anna\nSent: Monday\nTo: me\n\nWhen?\n> now", True, ""),
+        ("Namn: Anna <a@b.c>\nSkickat: 2026\nTill: mig\n\nWhen?\n> now", True, ""),
+        (LIST, True, ""),
+    ],
+)
+def test_words_that_were_taken_for_a_quotation_are_told_apart_from_one(
+    quoted: str, line: str, *, is_answer: bool
+) -> None:
+    assert taken_for_quoted(quoted, is_answer=is_answer) == line

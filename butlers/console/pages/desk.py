@@ -39,8 +39,8 @@ AT_ONCE: Final = 3
 MOST_EXCHANGES: Final = 5
 Shown = Mapping[str, object]
 _SPENT: Final = (
-    "This code has been used or has expired. Look at `butlers tokens list` whether there is a desk that is not yours, "
-    "and get a new code with `butlers desk pair`."
+    "This code has been used or has expired. Look at the console's page /settings whether there is a desk that is not "
+    "yours, and get a new code with `butlers desk pair`."
 )
 
 

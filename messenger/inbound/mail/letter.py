@@ -169,7 +169,9 @@ def _kind_with_calendars(mime: Mime, subject: str) -> str:
     """Return the kind; words in a calendar's mail (RFC 6047) are those of whoever made the event, or an answer's."""
     said = _kind(mime.fields, subject)
     calendars = [(_method(part), part.is_attached) for part in mime.parts if part.kind == "text/calendar"]
-    if said == AUTOMATIC or any(method not in {"", "request", "publish"} for method, _ in calendars):
+    if said != OWN_WORDS:
+        return said
+    if any(method not in {"", "request", "publish"} for method, _ in calendars):
         return AUTOMATIC
     return FORWARD if any(method and not is_file for method, is_file in calendars) else said
 

@@ -1,6 +1,7 @@
 """What a backup that was put back would do a second time ends before anything starts."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -19,6 +20,10 @@ from tests.rig.cluster import BUTLERS, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SESSION = "SELECT status, untold FROM shared.sessions WHERE id = $1"
+BEGIN = """
+UPDATE shared.sessions SET status = 'running', began_at = now(), holder = 'gone', lease_until = now(), attempt = 1,
+    limits = '{}' WHERE id = $1
+"""
 MAILBOXES = "SELECT count(*) FROM messenger.mailboxes"
 
 
@@ -35,11 +40,15 @@ async def before_a_start(house: House) -> list[str]:
     return await migrate.migrate(house.settings, house.dsn, entries)
 
 
-async def test_what_waits_to_begin_ends_before_anything_starts_and_the_owner_is_told(house: House) -> None:
+@pytest.mark.parametrize("by", ["a marker", "a seal"])
+async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_told(house: House, by: str) -> None:
     """The owner's words may have been carried out since, and mails of the lost span are in the mailbox still."""
-    waiting, places = str(uuid4()), witness.places(house.settings.home, "messenger", None)
+    waiting, running = str(uuid4()), str(uuid4())
+    places = witness.places(house.settings.home, "messenger", None)
     async with house.context("switchboard").db.work() as connection:
-        await sessions.enqueue_message(connection, waiting, "greeter", "Water the roses.", {}, session_list.OWN)
+        for session in (waiting, running):
+            await sessions.enqueue_message(connection, session, "greeter", "Water the roses.", {}, session_list.OWN)
+    await house.sql.execute(BEGIN, running)
     async with house.context("messenger").db.work() as connection:
         await mailboxes.take_lease(connection, "a mailbox", "me", timedelta(minutes=1))
     await Witness(places).look(house.context("messenger"))
@@ -48,11 +57,13 @@ async def test_what_waits_to_begin_ends_before_anything_starts_and_the_owner_is_
     assert await house.sql.fetchval(MAILBOXES) == 1
     known = witness.furthest(places)
     assert known is not None
-    witness.write(places, witness.ahead(known, 1))
+    further = replace(known, seal=known.seal + 1, seal_hash="of later") if by == "a seal" else witness.ahead(known, 1)
+    witness.write(places, further)
     [said] = await before_a_start(house)
-    assert said.startswith("A backup was restored: 1 session ended")
-    row = await house.row(SESSION, waiting)
-    assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
+    assert said.startswith("A backup was restored: 2 sessions ended")
+    for session in (waiting, running):
+        row = await house.row(SESSION, session)
+        assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
     assert await house.sql.fetchval(MAILBOXES) == 0
     await Witness(places).look(house.context("messenger"))
     assert await before_a_start(house) == [], "the Messenger has seen to it"

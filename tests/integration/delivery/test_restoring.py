@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.delivery import restored
-from messenger.delivery.witness import LEAP, Witness
+from messenger.delivery.witness import Witness
 from messenger.maintenance.sealer import seal
 from shared.auth import keystore
 from shared.channels.base import Wire
@@ -24,6 +24,7 @@ from shared.db.witness import Seen
 from shared.errors import Unavailable
 from shared.storage import brakes, contacts, pending_actions
 from shared.storage.brakes import HOLD_MARKERS, Scope
+from shared.storage.restored import LEAP
 from tests.integration.house import House, opened
 from tests.integration.workers import admitted, due, enqueue, friend, in_queue, lose_lease, reap, work, worker_where
 from tests.rig.cluster import Cluster
