@@ -52,7 +52,7 @@ def holders(connection: socket.socket) -> frozenset[int]:
         return frozenset()
     (host, port), (ours, our_port) = connection.getpeername()[:2], connection.getsockname()[:2]
     told = list[tuple[int, int]]()
-    for of in (our_port, 0):  # nothing is connected to port 0, so it is the listener that answers
+    for of in (0, our_port):  # nothing is connected to port 0, so it is the listener that answers
         with suppress(OSError, ValueError):
             told += _told(_answered(question(host, port, ours, of)))
     return frozenset(uid for state, uid in told if state in {_ESTABLISHED, _LISTENING})

@@ -258,6 +258,16 @@ you know to her <a@b.c> wrote:
         "yes",
     ),
     "on one line with its head, finnish": ("yes\n\npe 27. marrask. 2026 klo 12.00 Anna <a@b.c> kirjoitti: no", "yes"),
+    "on one line with its head, dutch": ("yes\n\nOp ma 23 nov. 2026 om 09:00 schreef Anna <a@b.c>: no", "yes"),
+    "on one line with its head, a comma": ("yes\n\nOn 23 Nov 2026 at 09:00, Anna <a@b.c>, wrote: no", "yes"),
+    "a long head right above words": (
+        "yes\n\nlunedì 23 novembre 2026, 9:00 +03:00 da parte di Anna Rossi <a@b.c>:\nno no no no no no no no no no no",
+        "yes",
+    ),
+    "a wrapped head without signs": (
+        "yes\n\nlunedì 23 novembre 2026, 9:00 +03:00, da parte della sempre cara e stimata\nAnna Rossi <a@b.c>:\n\nno",
+        "yes",
+    ),
     "on one line with its head, samsung": (
         "yes\n\n-------- Original message --------From: Anna <a@b.c> Date: 27/11/2026  12:00  To: me Subject: x no",
         "yes",

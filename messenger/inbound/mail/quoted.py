@@ -30,14 +30,14 @@ _LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
 # at its end.
 _SAID_BEGINS: Final = re.compile(r"\s*(?:on|at|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
-_SAID_ENDS: Final = re.compile(
-    r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b.{0,120}:\s*\Z",
-    re.IGNORECASE,
+_SAID: Final = re.compile(
+    r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b", re.IGNORECASE
 )
+_SAID_ENDS: Final = re.compile(rf"{_SAID.pattern}.{{0,120}}:\s*\Z", re.IGNORECASE)
 _ENDS_SHOWN: Final = 200
 # An address, and what stands behind it up to a colon: three words at most, as one's own that lead over to a text go on
 # longer. INVARIANT: no two parts take the same sign, so that it takes no longer the more of them a stranger repeats.
-_WHOSE: Final = re.compile("<([^<>]{3,512})>([^<>\\d@,.;!?:\uff1a]{0,80})[:\uff1a]")
+_WHOSE: Final = re.compile("<([^<>]{3,512})>,?([^<>\\d@,.;!?:\uff1a]{0,80})[:\uff1a]")
 _MOST_WORDS_BEHIND: Final = 3
 _YEAR: Final = re.compile(r"20\d\d")
 _TIME: Final = re.compile(r"\d{1,2}[:.]\d\d")
@@ -88,7 +88,8 @@ def _begins_the_rest(lines: list[str], at: int) -> bool:
 
 def _said(lines: list[str], at: int) -> int:
     """Return how many lines from here say who wrote what follows, be it on the same line; zero if they do not."""
-    if _says_in_full(lines[at][:_LONGEST_SAID]):
+    line = lines[at][:_LONGEST_SAID]
+    if _says_in_full(line) or _says_when_and_whose(line):
         return 1
     for count in range(1, _MOST_LINES_SAID + 1):
         if _says_so(_in_one(lines[at : at + count])):
@@ -106,8 +107,9 @@ def _says_in_full(line: str) -> bool:
     if year is None or time is None:
         return False
     dated = max(year.end(), time.end())
+    said = _SAID.search(line)
     return bool(_SAID_ENDS.search(line[-_ENDS_SHOWN:])) or any(
-        dated <= one.start() and one[2].strip() for one in _writers(line)
+        dated <= one.start() and (one[2].strip() or (said and said.end() <= one.start())) for one in _writers(line)
     )
 
 
