@@ -53,6 +53,7 @@ if sys.argv[1] == "waits":
 taken, _ = listening.accept()
 if sys.argv[1] == "leaves":
     listening.close()
+    print("left", flush=True)
 print(taken.recv(4096))
 """
 
@@ -88,21 +89,35 @@ def test_the_kernel_names_the_user_of_a_connection_as_long_as_it_stands(host: st
         assert peer.uid_of(scope) is None  # a listener is left at that address, and not who called
 
 
-@pytest.mark.parametrize("how", ["accepts", "waits", "leaves"])
-async def test_a_desk_sends_its_token_to_no_other_user_at_the_consoles_port(how: str) -> None:
+async def taken(how: str) -> tuple[asyncio.subprocess.Process, int]:
+    """Another user's program in the console's place, and its port."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root may start processes under other users, and setpriv does it")
     pipe = asyncio.subprocess.PIPE
     program = *BECOME, sys.executable, "-c", TAKE, how
     process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, env={"PATH": os.defpath})
     assert process.stdout is not None
-    url = f"http://127.0.0.1:{int(await process.stdout.readline())}"
-    desk = Console(url, "the desk's token", frozenset({1000, 64010}))
+    return process, int(await process.stdout.readline())
+
+
+@pytest.mark.parametrize("how", ["accepts", "waits"])
+async def test_a_desk_sends_its_token_to_no_other_user_at_the_consoles_port(how: str) -> None:
+    process, port = await taken(how)
+    desk = Console(f"http://127.0.0.1:{port}", "the desk's token", frozenset({1000, 64010}))
     with pytest.raises(Unavailable, match="Another user of this computer listens"):
         await anext(desk.questions()) if how != "waits" else await desk.answer("1", {"text": "yes"})
     async with asyncio.timeout(LONGEST):
         got, _ = await process.communicate(b"go on\n")
     assert got == b"b''\n"
+
+
+async def test_whoever_has_accepted_and_listens_no_more_is_known() -> None:
+    process, port = await taken("leaves")
+    assert process.stdout is not None
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        assert await process.stdout.readline() == b"left\n"
+        assert peer.holders(connection) == {int(STRANGER)}
+    await process.communicate()
 
 
 @pytest.mark.parametrize("client", [None, ("testclient", 50000), ("", 0), ("192.0.2.1", 4711)])
