@@ -203,7 +203,7 @@ async def _end_left(connection: Connection, settings: Settings, there: Sequence[
     """End what waits in a backup that was put back, or for butlers whose folder was removed; return what to say."""
     from shared.storage import session_list, sessions  # noqa: PLC0415  # they bring logs, which a client needs none of
 
-    said = await restored.end_what_waits(connection, witness.places(settings.home, "messenger", settings.witness))
+    said = await restored.end_open(connection, witness.places(settings.home, "messenger", settings.witness))
     for row in await session_list.left(connection, there, STANDARD.instance_counts):
         await sessions.end_unrun(connection, row["butler"], session_list.REMOVED)
         ended = f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended"

@@ -24,7 +24,7 @@ CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LE
 FIT: Final = f"SELECT {FITS} FROM messenger.witness"
 # What ran then is over as well. A session that classifies says nothing to the owner: the words it was asked about go on
 # without it.
-END_WAITING: Final = """
+END_OPEN: Final = """
 UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL,
     untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
@@ -34,7 +34,7 @@ WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL
 FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
 
 
-async def end_what_waits(connection: Connection, places: Sequence[Path]) -> list[str]:
+async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
     """End the sessions of a backup that was put back, and let its mails be; return a sentence if it was one.
 
     `places` are where the witness lies that knows of later rows.
@@ -46,7 +46,7 @@ async def end_what_waits(connection: Connection, places: Sequence[Path]) -> list
     is_behind = seen is not None and not await connection.fetchval(FIT, *witnessed(seen))
     if not is_behind and await brakes.unhandled(connection) is None:
         return []
-    ended = int((await connection.execute(END_WAITING, MAY_BE_DONE)).split()[-1])
+    ended = int((await connection.execute(END_OPEN, MAY_BE_DONE)).split()[-1])
     await connection.execute(FORGET_MAILBOXES)
     waited = f"{ended} session{'' if ended == 1 else 's'}"
     return [f"A backup was restored: {waited} ended that were in it, and mails that came before now stay unread."]
