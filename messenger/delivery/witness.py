@@ -19,7 +19,7 @@ from shared.db.witness import Seen
 from shared.errors import Away, ButlersError, Unavailable
 from shared.loops import pause
 from shared.storage import brakes
-from shared.storage.restored import FITS, LEAP, witnessed
+from shared.storage.restored import FITS, LEAP_AHEAD, witnessed
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.witness")
@@ -33,9 +33,7 @@ beat, (SELECT system_identifier::text FROM pg_control_system()) AS system, clock
 MOVE: Final = f"UPDATE messenger.witness SET beat = beat + 1 WHERE {FITS} RETURNING {SEEN}"
 AS_OF_NOW: Final = f"SELECT {SEEN}, {FITS} AS fits FROM messenger.witness"
 HELD: Final = f"{AS_OF_NOW} FOR UPDATE"
-LEAPT: Final = f"""
-UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {LEAP} RETURNING {SEEN}
-"""
+LEAPT: Final = f"{LEAP_AHEAD} RETURNING {SEEN}"
 
 
 class Behind(ButlersError):

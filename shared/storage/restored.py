@@ -1,6 +1,7 @@
 """What a backup that was put back would do a second time: it ends before anything starts, and the owner is told.
 
-The Messenger sees to what was to be sent (`messenger/delivery/restored.py`), once it runs.
+The Messenger sees to what was to be sent or to run (`messenger/delivery/restored.py`), once it runs. Until then the
+brake holds it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LE
     OR EXISTS (SELECT FROM shared.audit_seals WHERE n = $2 AND encode(hash, 'hex') = $3)) END
 """
 FIT: Final = f"SELECT {FITS} FROM messenger.witness"
+LEAP_AHEAD: Final = f"UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {LEAP}"
 # What ran then is over as well. A session that classifies says nothing to the owner: the words it was asked about go on
 # without it.
 END_OPEN: Final = """
@@ -35,7 +37,9 @@ FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
 
 
 async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
-    """End the sessions of a backup that was put back, and let its mails be; return a sentence if it was one.
+    """Put the brake on and end the sessions of a backup that was put back; return a sentence if it was one.
+
+    Its mails stay unread.
 
     `places` are where the witness lies that knows of later rows.
     """
@@ -43,8 +47,13 @@ async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
     with suppress(Unavailable):  # the Messenger says why, and lets nothing leave for others
         seen = witness.furthest(places)
     # A home that never had a witness, such as one of several, is nothing to go by here.
-    is_behind = seen is not None and not await connection.fetchval(FIT, *witnessed(seen))
-    if not is_behind and await brakes.unhandled(connection) is None:
+    if seen is not None and not await connection.fetchval(FIT, *witnessed(seen)):
+        # INVARIANT: nothing that was let through in the backup begins before the Messenger has made it uncertain.
+        await brakes.hold_markers(connection)
+        known = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at}
+        await brakes.restored(connection, "migrate", None, witness=known)
+        await connection.execute(LEAP_AHEAD, seen.beat)
+    elif await brakes.unhandled(connection) is None:
         return []
     ended = int((await connection.execute(END_OPEN, MAY_BE_DONE)).split()[-1])
     await connection.execute(FORGET_MAILBOXES)

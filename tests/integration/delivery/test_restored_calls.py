@@ -8,16 +8,22 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from messenger.delivery.witness import Witness
 from messenger.maintenance.reaper import reap_calls
-from shared.gate.tool_call import RUN_WITHIN, Declared, admit_call
+from shared.db import witness
+from shared.gate.tool_call import RUN_WITHIN, Declared, admit_call, begin_call
 from shared.storage.tool_calls import NewCall
-from tests.integration.delivery.test_restoring import found_restored
+from tests.integration.delivery.test_restored_work import before_a_start
+from tests.integration.delivery.test_restoring import BEHIND, STANDING, found_restored, lifted, watching
 from tests.integration.house import House, opened
 from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-APPROVE = "UPDATE shared.pending_actions SET status = 'approved', decided_at = clock_timestamp() WHERE id = $1"
+APPROVE = """
+UPDATE shared.pending_actions SET status = 'approved', decided_at = clock_timestamp(),
+    decided_by = (SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)) WHERE id = $1
+"""
 HOLD_CALL = "SELECT FROM shared.pending_actions WHERE id = $1 FOR NO KEY UPDATE"
 AHEAD = """
 INSERT INTO shared.brakes (reason, made_at, handled_at, lifted_at)
@@ -40,6 +46,28 @@ async def called(house: House, message: str, n: int) -> UUID:
         await admit_call(connection, call, Declared("rules", "low"), timedelta(hours=72))
     await house.sql.execute(APPROVE, UUID(call.id))
     return UUID(call.id)
+
+
+async def may_begin(house: House, call_id: UUID) -> bool:
+    async with house.context("greeter").db.work() as connection:
+        declared = Declared("rules", "low")
+        return await begin_call(connection, str(call_id), declared, "me", timedelta(minutes=1)) is not None
+
+
+async def test_what_was_let_through_in_it_does_not_run_before_the_messenger_has_looked(
+    house: House, message: str
+) -> None:
+    """Butlers and Messenger begin at the same moment."""
+    await Witness(witness.places(house.settings.home, "messenger", None)).look(house.context("messenger"))
+    one, other = await called(house, message, 1), await called(house, message, 2)
+    assert await may_begin(house, one)
+    await house.sql.execute(BEHIND)
+    await before_a_start(house)
+    assert not await may_begin(house, other)
+    await watching(house).open(house.context("messenger"))
+    assert [await house.sql.fetchval(STATUS, call) for call in (one, other)] == ["uncertain"] * 2
+    assert await house.sql.fetchval(STANDING) == 1, "the owner is told once"
+    await lifted(house)
 
 
 async def sweep(house: House) -> int:

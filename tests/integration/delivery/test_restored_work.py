@@ -65,5 +65,5 @@ async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_to
         row = await house.row(SESSION, session)
         assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
     assert await house.sql.fetchval(MAILBOXES) == 0
-    await Witness(places).look(house.context("messenger"))
+    await Witness(places).open(house.context("messenger"))
     assert await before_a_start(house) == [], "the Messenger has seen to it"
