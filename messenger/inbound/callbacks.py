@@ -37,7 +37,7 @@ async def handle_press(connection: Connection, worker: Worker, bot: str, row: Re
     query = query if isinstance(query, dict) else {}
     outcome, calls = await _press(connection, worker, query)
     await note_refusal(connection, worker, query, outcome)
-    await updates.handled(connection, bot, row["update_id"], outcome)
+    await updates.handled(connection, bot, [row["update_id"]], outcome)
     return calls
 
 

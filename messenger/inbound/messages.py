@@ -17,7 +17,7 @@ from messenger.storage import updates
 from messenger.storage.kinds import question_cards
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
-from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
+from shared.contracts import IngestAttachment, IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
 from shared.db.pool import Connection, Record
 from shared.display.question import LATE, own_words
 from shared.display.visible import visible
@@ -41,7 +41,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
 
     Return what Telegram is to be called with afterwards.
     """
-    message = row["body"].get("message")
+    message, ids = await _whole(connection, bot, row)
     outcome: str = "ignored"
     calls: Sequence[Call] = ()
     later = changed(row["body"])
@@ -64,10 +64,29 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
             calls = await commands.unread(connection, worker, message)
         await note_refusal(connection, worker, message, outcome)
     if outcome == "ingested":
-        await updates.brought_in(connection, bot, row["update_id"])
+        await updates.brought_in(connection, bot, ids)
     else:
-        await updates.handled(connection, bot, row["update_id"], outcome)
+        await updates.handled(connection, bot, ids, outcome)
     return calls
+
+
+async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object, list[int]]:
+    """Return the message of an update, and the updates that it came in.
+
+    An album is one message, with the words of one part and the files of all.
+    """
+    message, update_id = row["body"].get("message"), row["update_id"]
+    if not updates.is_of_album(row["body"]):
+        return message, [update_id]
+    found = await updates.album(connection, bot, update_id, message)
+    # What a part says of its sender counts for no other.
+    parts = [one for one in found if _whose(one["message"]) == _whose(message)]
+    spoken = next((one["message"] for one in parts if _words(one["message"])), message)
+    return {**spoken, "parts": [one["message"] for one in parts]}, [one["update_id"] for one in parts] or [update_id]
+
+
+def _whose(message: Mapping[str, object]) -> tuple[object, object, bool]:
+    return updates.sender_of(message), message.get("chat"), commands.is_anothers(message)
 
 
 def _pairing_code(message: Mapping[str, object]) -> str | None:
@@ -139,7 +158,7 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
                 observed_at=_when(message.get("date")),
             ),
             sender=IngestSender(identity=str(sender.get("id")), display_name=name),
-            payload=IngestPayload(text=_words(message)[:LONGEST], attachments=attached(message) or None),
+            payload=IngestPayload(text=_words(message)[:LONGEST], attachments=_files(message) or None),
         )
     except ValidationError:
         log.warning("an update is nobody's message", update=update_id)
@@ -169,7 +188,12 @@ def _words(message: Mapping[str, object]) -> str:
 
 
 def _is_read(message: Mapping[str, object]) -> bool:
-    return bool(_words(message) or attached(message))
+    return bool(_words(message) or _files(message))
+
+
+def _files(message: Mapping[str, object]) -> tuple[IngestAttachment, ...]:
+    parts = message.get("parts")
+    return tuple(file for part in parts for file in attached(part)) if isinstance(parts, list) else attached(message)
 
 
 def _when(date: object) -> str:

@@ -70,4 +70,7 @@ async def _poll_once(worker: Worker, telegram: TelegramChannel, bot: str, offset
             if over:
                 await updates.count(connection, bot, max(over))
         worker.context.wakes["updates"]()
+        if any(map(updates.is_of_album, came)):
+            later = worker.context.settings.timings.album.total_seconds() + 0.1
+            asyncio.get_running_loop().call_later(later, worker.context.wakes["updates"])
     return new > 0 or time.monotonic() - began > seconds / 2

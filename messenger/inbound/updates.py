@@ -39,13 +39,14 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
     What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
     nobody waiting, nor does what needs a row that somebody holds.
     """
+    timings = worker.context.settings.timings
     row: Record | None = None
     calls: Sequence[Call] = ()
     done = False
     try:
         with apart(log, NOT_HANDLED, through=PASSING):
             async with worker.context.db.work(BRIEFLY) as connection:
-                row = await updates.oldest_unhandled(connection, bot)
+                row = await updates.oldest_unhandled(connection, bot, timings.album)
                 if row is not None:
                     handled = handle_press if "callback_query" in row["body"] else handle_message
                     calls = await handled(connection, worker, bot, row)
@@ -56,7 +57,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
         return False
     if not done:
         async with worker.context.db.work() as connection:
-            await updates.failed(connection, bot, row["update_id"], worker.context.settings.timings.update_given_up)
+            await updates.failed(connection, bot, row["update_id"], timings.update_given_up)
         query = (row["body"] or {}).get("callback_query")
         calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
     for wake in ("released", "deliveries") if row["is_word"] else ():

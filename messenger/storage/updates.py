@@ -25,6 +25,8 @@ _MESSAGE: Fields = {
     # Only its number: what is quoted of it may be anybody's words.
     "reply_to_message": {"message_id": {}},
     **{kind: {} for kind in UNREAD_KINDS},
+    # The parts of one album bear the same, and come as messages of their own.
+    "media_group_id": {},
     **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
     "from": _WHO,
     # Whoever writes as a channel or a group is this chat; of all of these "from" names one stand-in of Telegram's.
@@ -89,6 +91,12 @@ def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
     """Return updates with what is used of them and nothing else; what has no number is no update."""
     numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
     return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
+
+
+def is_of_album(update: Mapping[str, object]) -> bool:
+    """Return whether an update is one of several messages that were sent as one."""
+    message = update.get("message")
+    return isinstance(message, Mapping) and "media_group_id" in message
 
 
 STORE = """
@@ -183,6 +191,11 @@ coalesce(CASE WHEN body ? 'callback_query' THEN body #>> '{callback_query,from,i
     SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
     WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)
 """
+# The parts of an album come one by one, so they wait until the last of them is there.
+IS_COMING = """
+(body -> 'message' ? 'media_group_id'
+    AND received_at BETWEEN clock_timestamp() - $4::interval AND clock_timestamp())
+"""
 # However many wait, each step reads one of an index.
 WAITING = f"""
 WITH word AS (
@@ -191,7 +204,8 @@ WITH word AS (
     ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
 fresh AS (
     SELECT update_id, body, outcome, false AS is_word FROM messenger.updates
-    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND NOT EXISTS (SELECT FROM word)
+    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND {IS_COMING} IS NOT TRUE
+        AND NOT EXISTS (SELECT FROM word)
     ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
 failed AS (
     SELECT update_id, body, outcome, {IS_WORD} AS is_word FROM messenger.updates
@@ -202,34 +216,49 @@ SELECT * FROM word UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM failed
 """
 
 
-async def oldest_unhandled(connection: Connection, bot: str) -> Record | None:
+async def oldest_unhandled(connection: Connection, bot: str, album: timedelta) -> Record | None:
     """Return the oldest word of the owner's, else the oldest other update, that nobody has handled; lock it.
 
-    A word is a press or a command. What failed comes last.
+    A word is a press or a command. What failed comes last, and no part of an album before it was `album` ago.
     """
-    return await connection.fetchrow(WAITING, bot, list(COMMANDS), list(OTHERS_WORDS))
+    return await connection.fetchrow(WAITING, bot, list(COMMANDS), list(OTHERS_WORDS), album)
 
 
-HANDLED = """
-UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
+# Telegram numbers the parts of an album, of which there are ten at most, one after the other or nearly so; the first
+# is asked for.
+PARTS = """
+SELECT update_id, body -> 'message' AS message FROM messenger.updates
+WHERE bot = $1 AND handled_at IS NULL AND update_id BETWEEN $2::bigint AND $2::bigint + 50
+    AND body #> '{message,media_group_id}' = $3::jsonb
+ORDER BY update_id LIMIT 10 FOR UPDATE SKIP LOCKED
 """
 
 
-async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
-    """Note what became of an update."""
-    await connection.execute(HANDLED, bot, update_id, outcome)
+async def album(connection: Connection, bot: str, update_id: int, message: Mapping[str, object]) -> Sequence[Record]:
+    """Return this message and the parts behind it of the album that it belongs to, where they wait; lock them."""
+    return await connection.fetch(PARTS, bot, update_id, message["media_group_id"])
+
+
+HANDLED = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = ANY ($2)
+"""
+
+
+async def handled(connection: Connection, bot: str, update_ids: Sequence[int], outcome: str) -> None:
+    """Note what became of updates."""
+    await connection.execute(HANDLED, bot, update_ids, outcome)
 
 
 # The inbox, which keeps a message once, is written to disk by then: to bring it again after a crash changes nothing.
 BROUGHT_IN = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'ingested'
-FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily WHERE bot = $1 AND update_id = $2
+FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily WHERE bot = $1 AND update_id = ANY ($2)
 """
 
 
-async def brought_in(connection: Connection, bot: str, update_id: int) -> None:
-    """Note that an update is in the inbox; this unit of work does not wait for the disk."""
-    await connection.execute(BROUGHT_IN, bot, update_id)
+async def brought_in(connection: Connection, bot: str, update_ids: Sequence[int]) -> None:
+    """Note that updates are in the inbox; this unit of work does not wait for the disk."""
+    await connection.execute(BROUGHT_IN, bot, update_ids)
 
 
 FAILED = """

@@ -90,6 +90,8 @@ class Timings:
     """Interval. The poller's lease, longer than one poll; another process polls after this."""
     poll_again: float = 1.0
     """Seconds until a poller looks again whether it is its turn, or after a poll that failed."""
+    album: timedelta = timedelta(seconds=1)
+    """Interval. The photos of one album are taken together; all of them have come this long after the first."""
     update_given_up: timedelta = timedelta(minutes=1)
     """Interval. An update that fails is tried again for so long."""
     command_counts: timedelta = timedelta(minutes=5)

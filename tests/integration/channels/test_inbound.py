@@ -1,6 +1,8 @@
 """What comes in from Telegram is handled in turn, and no press of the owner's waits for what strangers write."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial, reduce
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ from messenger.maintenance import rechecker
 from messenger.storage import strangers, updates
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.timings import STANDARD
+from shared.db.pool import Record
 from shared.storage import contacts, pairings
 from tests.integration.house import House
 from tests.rig import fresh
@@ -239,6 +242,24 @@ async def test_of_what_is_only_counted_one_row_stays(still_house: House) -> None
         assert await updates.next_offset(connection, bot, STANDARD.update_numbers) == 10
 
 
+@asynccontextmanager
+async def provider(
+    answer: Callable[[web.Request], Awaitable[web.Response]], bot: str
+) -> AsyncIterator[TelegramChannel]:
+    """A bot at a server of our own that answers every call so."""
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    telegram = TelegramChannel(f"http://127.0.0.1:{runner.addresses[0][1]}", f"{bot}:x")
+    try:
+        yield telegram
+    finally:
+        await telegram.close()
+        await runner.cleanup()
+
+
 async def test_a_server_with_nothing_new_is_not_asked_at_once_and_one_that_refuses_is_said(still_house: House) -> None:
     asked, refuses, unheard, stopping = list[str](), asyncio.Event(), dict[str, str](), asyncio.Event()
 
@@ -248,24 +269,62 @@ async def test_a_server_with_nothing_new_is_not_asked_at_once_and_one_that_refus
             return web.json_response({"ok": False, "error_code": 409, "description": "Conflict"}, status=409)
         return web.json_response({"ok": True, "result": []})
 
-    app = web.Application()
-    app.router.add_post("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    telegram = TelegramChannel(f"http://127.0.0.1:{runner.addresses[0][1]}", "4244:x")
-    polling = asyncio.ensure_future(poller.poll(still_house.worker(), telegram, "4244", unheard, stopping))
-    try:
-        await eventually(lambda: asyncio.sleep(0, bool(asked)))
-        await asyncio.sleep(0.5)  # in which one that is asked without a pause is asked hundreds of times
-        assert len(asked) < 5
-        refuses.set()
-        await eventually(lambda: asyncio.sleep(0, unheard))
-        assert unheard["4244"].startswith("Nothing that you press or write in Telegram arrives: Conflict")
-        refuses.clear()
-        await eventually(lambda: asyncio.sleep(0, not unheard))
-    finally:
-        stopping.set()
-        await polling
-        await telegram.close()
-        await runner.cleanup()
+    async with provider(answer, "4244") as telegram:
+        polling = asyncio.ensure_future(poller.poll(still_house.worker(), telegram, "4244", unheard, stopping))
+        try:
+            await eventually(lambda: asyncio.sleep(0, bool(asked)))
+            await asyncio.sleep(0.5)  # in which one that is asked without a pause is asked hundreds of times
+            assert len(asked) < 5
+            refuses.set()
+            await eventually(lambda: asyncio.sleep(0, unheard))
+            assert unheard["4244"].startswith("Nothing that you press or write in Telegram arrives: Conflict")
+            refuses.clear()
+            await eventually(lambda: asyncio.sleep(0, not unheard))
+        finally:
+            stopping.set()
+            await polling
+
+
+ALBUM_BOT = "4251"
+CAME = "SELECT text, attachments FROM switchboard.inbox WHERE sender = $1 ORDER BY text"
+
+
+def photo(number: int, sender: int, album: str, **more: object) -> dict[str, object]:
+    """An update that brings one photo of an album."""
+    who = {"id": sender, "first_name": "Sam"}
+    sizes = [{"file_id": f"small {number}"}, {"file_id": str(number)}]
+    message = {"message_id": number, "date": 1790000000, "from": who, "chat": {"id": sender}, "photo": sizes}
+    return {"update_id": number, "message": {**message, "media_group_id": album, **more}}
+
+
+def files(row: Record) -> list[str]:
+    return [file["file_id"] for file in row["attachments"]]
+
+
+async def test_an_album_is_one_message_with_all_its_files_however_they_come(still_house: House, message: str) -> None:
+    worker, stopping = still_house.worker(), asyncio.Event()
+    one, other = fresh.chat(), fresh.chat()
+    # The provider brings the first alone, words and all; somebody else's photo names the same album.
+    brought = [
+        [photo(1, one, "7")],
+        [photo(2, other, "7"), photo(3, one, "7", caption=message), photo(4, one, "8"), photo(5, one, "7")],
+    ]
+
+    async def answer(request: web.Request) -> web.Response:
+        came = brought.pop(0) if brought and "getUpdates" in request.path else []
+        return web.json_response({"ok": True, "result": came})
+
+    async with provider(answer, ALBUM_BOT) as telegram:
+        polling = asyncio.ensure_future(poller.poll(worker, telegram, ALBUM_BOT, {}, stopping))
+        handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, ALBUM_BOT, stopping))
+        try:
+            for number in range(1, 6):
+                await eventually(partial(still_house.sql.fetchrow, HANDLED, ALBUM_BOT, number))
+        finally:
+            stopping.set()
+            await asyncio.gather(polling, handling)
+    first, second = await still_house.sql.fetch(CAME, str(one))
+    assert (first["text"], files(first)) == ("", ["4"])
+    assert (second["text"], files(second)) == (message, ["1", "3", "5"])
+    [theirs] = await still_house.sql.fetch(CAME, str(other))
+    assert files(theirs) == ["2"]
