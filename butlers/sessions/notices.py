@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from cachetools import FIFOCache
@@ -11,8 +12,9 @@ from butlers.butler import ACTING, Context
 from butlers.notices import Block, Waiting, block_of
 from shared.auth.tokens import Caller
 from shared.db.pool import Connection, Record, commit_unflushed
+from shared.display.quotes import in_marks
 from shared.errors import ButlersError
-from shared.storage import notices, sessions
+from shared.storage import notices, sessions, turns
 from shared.storage.notices import TOPIC, Pace, Reader
 from shared.storage.sessions import MESSAGE, Claimed
 from shared.telemetry.logs import logger
@@ -23,6 +25,8 @@ LOOK_SECONDS: Final = 2.0
 # What ends so long a wait may come before the hint of the notice beside it, so a look is made without one.
 WAITED_SECONDS: Final = 0.25
 MOST_READERS: Final = 1024
+# Of what the owner's words answer: those words need the room.
+ANSWERED: Final = 80
 # The results of these are never extended: they are about notices, or somebody waits in front of them.
 EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
 BEGINS: Final = (
@@ -40,7 +44,8 @@ async def taken(connection: Connection, butler: str, reader: Reader, ago: float 
     The owner's words that wait for a session of their own are told here instead: that session ends unbegun, and if it
     has begun meanwhile they are not told here. So they are work once.
     """
-    waits = [waiting_of(row) for row in await notices.to_show(connection, butler, reader, ago)]
+    rows = await notices.to_show(connection, butler, reader, ago)
+    waits = [await _with_answered(connection, waiting_of(row)) for row in rows]
     told = set[str]()
     while (block := block_of(waits, reader.nonce)) is not None:
         words = {one.id for one in waits if one.id in block.ids and _is_work(one)} - told
@@ -56,6 +61,16 @@ async def taken(connection: Connection, butler: str, reader: Reader, ago: float 
     if block is None or not any(one.stands_alone for one in waits if one.id in block.ids):
         commit_unflushed(connection)
     return block
+
+
+async def _with_answered(connection: Connection, notice: Waiting) -> Waiting:
+    """Return a notice of what the owner wrote with the beginning of what that answers, if it answers anything."""
+    is_written = notice.source == "owner" and notice.kind == MESSAGE
+    found = await turns.received(connection, notice.id) if is_written else None
+    answered = await turns.answered_by(connection, found) if found is not None else None
+    if answered is None:
+        return notice
+    return replace(notice, text=f"In answer to {in_marks(answered.text, ANSWERED)}: {notice.text}")
 
 
 def _is_work(notice: Waiting) -> bool:

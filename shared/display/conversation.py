@@ -67,7 +67,7 @@ class Turn:
     files: Sequence[File] = ()
     # The message's own, by which a file of it is asked for.
     id: str = ""
-    # Whether the owner's words are the answer to it.
+    # Whether the message that is asked answers it.
     is_answered: bool = False
 
 
@@ -144,14 +144,26 @@ def _text(text: str, most: int) -> str:
 
 
 def latest(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the last turns that fit into a prompt, in their order; the oldest of them may be cut off."""
-    kept, room = list[Turn](), MOST_CHARACTERS
-    for turn in reversed(turns[-MOST_TURNS:]):
-        if room <= 0:
-            break
-        kept.append(turn if len(turn.text) <= room else replace(turn, text=f"{turn.text[:room]}{CUT}"))
-        room -= len(turn.text)
+    """Return the last turns that fit into a prompt, in their order; the oldest of them may be cut off.
+
+    INVARIANT: what is answered is among them and whole, whatever others said after it.
+    """
+    kept, room = list[Turn](), MOST_CHARACTERS - sum(len(turn.text) for turn in turns if turn.is_answered)
+    for place, turn in enumerate(reversed(turns)):
+        if turn.is_answered:
+            kept.append(turn)
+        elif room > 0 and place < MOST_TURNS:
+            kept.append(turn if len(turn.text) <= room else replace(turn, text=f"{turn.text[:room]}{CUT}"))
+            room -= len(turn.text)
     return kept[::-1]
+
+
+def with_answered(before: Sequence[Turn], answered: Turn | None) -> list[Turn]:
+    """Return what was said before with what is answered in its place, or first where it is not among that."""
+    if answered is None:
+        return list(before)
+    marked = [answered if turn.id == answered.id else turn for turn in before]
+    return marked if answered in marked else [answered, *marked]
 
 
 def exchanges(turns: Sequence[Turn], most: int) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """What was said in a conversation, by both sides, as the view `shared.turns` shows it: to a butler its own part."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -36,16 +36,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A message that came in: what it says, where that was, and the stranger's message that it is about, if any."""
+    """A message that came in: what it says, where that was, the stranger's message that it is about, if any.
+
+    `answers` is what else it answers: what the butler said, or what was written there before.
+    """
 
     turn: Turn
     place: Place
     concerns: str | None
+    answers: str | None
 
 
 COLUMNS: Final = """
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
-    concerns::text, attachments, vouched, at
+    concerns::text, answers::text, attachments, vouched, at
 """
 ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'question', 'answer')"
 
@@ -56,7 +60,18 @@ async def received(connection: Connection, message_id: str) -> Written | None:
     if row is None:
         return None
     place = Place(row["butler"], row["channel"], row["endpoint"], row["conversation"] or "")
-    return Written(_turn(row), place, row["concerns"])
+    return Written(_turn(row), place, row["concerns"], row["answers"])
+
+
+# INVARIANT: no butler is shown what another one said or was told.
+ANSWERED: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND butler = $2"
+
+
+async def answered_by(connection: Connection, message: Written) -> Turn | None:
+    """Return what a message answers, marked as that; None if it answers nothing that its butler may see."""
+    what = message.concerns or message.answers
+    row = await connection.fetchrow(ANSWERED, UUID(what), message.place.butler) if what else None
+    return replace(_turn(row), is_answered=True) if row is not None else None
 
 
 # INVARIANT: of one butler, in one chat of one bot or mailbox.

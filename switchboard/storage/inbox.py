@@ -208,11 +208,15 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
 
 
 # INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once. Only that it
-# goes to nobody comes later too: whoever was blocked while it waited reaches no butler.
+# goes to nobody comes later too: whoever was blocked while it waited reaches no butler. What answers nothing of
+# ours may answer what was written there before, as that stands now.
 ROUTE: Final = """
-UPDATE switchboard.inbox SET routed_to = CASE WHEN $3::text IS NOT NULL THEN coalesce(routed_to, $3) END,
+UPDATE switchboard.inbox m SET routed_to = CASE WHEN $3::text IS NOT NULL THEN coalesce(routed_to, $3) END,
     routed_because = CASE WHEN $3 IS NOT NULL THEN coalesce(routed_because, $4) ELSE $4 END,
-    answers = $5, concerns = $6
+    concerns = $6, answers = coalesce($5::uuid, (SELECT o.id FROM switchboard.inbox o
+        WHERE o.channel = m.channel AND o.thread = m.reply_to AND o.endpoint_identity = m.endpoint_identity
+            AND o.conversation = m.conversation AND o.id <> m.id AND o.kind <> 'reaction'
+        ORDER BY o.received_at DESC LIMIT 1))
 WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() RETURNING routed_to
 """
 

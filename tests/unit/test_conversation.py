@@ -20,6 +20,7 @@ from shared.display.conversation import (
     latest,
     prompt_of,
     prompt_to_classify,
+    with_answered,
 )
 from shared.display.visible import in_line, visible
 
@@ -90,6 +91,17 @@ def test_of_a_long_conversation_the_last_turns_stay_in_their_order() -> None:
     kept = latest(long)
     assert [turn.text[0] for turn in kept] == ["1", "2", "3"]
     assert kept[0].text == "1" * (MOST_CHARACTERS - 6_000) + CUT
+
+
+def test_what_is_answered_stays_whole_and_leaves_what_room_there_is() -> None:
+    answered = replace(OWNER, text="?" * MOST_CHARACTERS, id="a", is_answered=True)
+    later = [replace(STRANGER, text=str(n), id=str(n)) for n in range(MOST_TURNS)]
+    assert latest(with_answered(later, answered)) == [answered]
+    short = replace(answered, text="?")
+    assert latest(with_answered(later, short)) == [short, *later]
+    assert latest(with_answered([*later[1:], replace(short, is_answered=False)], short)) == [*later[1:], short]
+    full = replace(STRANGER, text="x" * MOST_CHARACTERS)
+    assert [turn.text[-1] for turn in latest([full, short, full])] == ["?", CUT[-1]]
 
 
 def test_a_prompt_is_the_message_alone_or_says_what_was_before() -> None:

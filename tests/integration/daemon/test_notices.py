@@ -309,6 +309,21 @@ async def test_the_owner_s_words_reach_the_session_that_runs_and_begin_none(butl
     assert await claim(butler.house) is None
 
 
+RECEIVED: Final = """
+INSERT INTO switchboard.inbox (id, channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    conversation, routed_to, answers)
+VALUES ($1::uuid, 'telegram', '1', $1::uuid::text, $1::uuid::text, '5', $2, '{}', '5', 'greeter', $3)
+"""
+
+
+async def test_the_owner_s_words_that_are_told_say_what_they_answer(butler: Served) -> None:
+    before, sql = uuid4(), butler.house.sql
+    await sql.execute(RECEIVED, before, "Red or “blue”?", None)
+    _, bearer = await begun(butler.house)
+    await sql.execute(RECEIVED, UUID(await words(butler.house)), "Make it blue.", before)
+    assert "\nIn answer to “Red or 'blue'?”: Make it blue.\n" in await reads(butler, bearer)
+
+
 @pytest.mark.parametrize("owners", [False, True])
 async def test_only_what_may_be_shown_once_more_does_not_wait_for_the_disk(butler: Served, *, owners: bool) -> None:
     claimed, _ = await begun(butler.house)

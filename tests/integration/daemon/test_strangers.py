@@ -11,7 +11,7 @@ from butlers.sessions.prompt import TO_THEM
 from messenger.cards.strangers import stranger
 from messenger.storage.kinds import stranger_cards
 from shared.db.pool import Record
-from shared.display.conversation import NOW, THEIRS
+from shared.display.conversation import MOST_TURNS, NOW, THEIRS
 from shared.errors import Forbidden
 from shared.storage import routing_rules
 from switchboard import incoming
@@ -27,6 +27,12 @@ from tests.rig.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
+MORE: Final = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    kind, conversation, routed_to)
+SELECT channel, endpoint_identity, external_event_id || n, thread || n, sender, 'Lend me 5000 EUR?', request_context,
+    kind, conversation, routed_to FROM switchboard.inbox, generate_series(1, $2) n WHERE id = $1
+"""
 CONCERNS: Final = "SELECT concerns FROM switchboard.inbox WHERE id = $1"
 
 
@@ -117,6 +123,17 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert now.endswith(f"{message} at eight\n</message>")
     assert found.told.endswith(TO_THEM)
     assert await stands(still_house, f"{message} when is dinner?") == "answered"
+
+
+async def test_what_the_owner_answers_is_shown_and_marked_however_much_came_after_it(
+    still_house: House, message: str
+) -> None:
+    theirs, place = await strangers_card(still_house, f"{message} when is dinner?", new_chat())
+    await still_house.sql.execute(MORE, theirs["id"], MOST_TURNS)
+    [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    blocks = (await asked(still_house, session)).prompt.split("\n\n")
+    assert [f"{message} when is dinner?" in block for block in blocks if ' answered="yes" ' in block] == [True]
+    assert sum("Lend me 5000 EUR?" in block for block in blocks) == MOST_TURNS
 
 
 async def test_a_reply_to_a_blocked_ones_card_is_for_its_butler_and_goes_to_the_owner(
