@@ -24,6 +24,7 @@ RUN groupadd --gid 10001 butlers \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/butlers --shell /usr/sbin/nologin butlers \
     && install --directory --owner=10001 --group=10001 --mode=0755 /run/database /run/console \
     && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/butlers /var/lib/butlers/sandbox \
+        /var/lib/butlers/sessions \
         /var/lib/butlers/keys /var/lib/butlers/keys/owner \
     && for name in switchboard messenger console up; do \
         install --directory --owner=10001 --group=10001 --mode=0700 "/var/lib/butlers/keys/${name}"; \

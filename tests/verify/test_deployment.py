@@ -16,6 +16,7 @@ from butlers import fleet
 from butlers.setup import migrate
 from shared.auth import keystore
 from shared.config.settings import Settings
+from shared.home_folder import SESSIONS
 from shared.postgres.files import BUILTIN_LOCALE
 from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, TEXT, containers, instructions, last_stage
 
@@ -171,8 +172,16 @@ def test_every_volume_has_one_writer() -> None:
     assert set(writers) == set(COMPOSE["volumes"])
     keys = {volume: ["migrate"] for volume in writers if volume.startswith("keys-")}
     keys["keys-messenger"] = ["migrate", "messenger"]  # it keeps its witness beside them
-    rest = {"database": ["postgres"], "home": ["migrate"], "sandbox": ["sandbox"]}
+    rest = {"database": ["postgres"], "home": ["migrate"], "sandbox": ["sandbox"], "sessions": ["fleet"]}
     assert writers == keys | rest | {"superuser": ["password"], "console": ["password"]}
+
+
+def test_sessions_have_a_place_within_the_home_that_is_there_before_the_fleet_starts() -> None:
+    place = f"{HOME}/{SESSIONS}"
+    at = {name: {one.target: one.read_only for one in ALL[name].mounts} for name in ("migrate", "fleet")}
+    assert (at["fleet"][HOME], at["fleet"][place]) == (True, False)
+    # In a volume that is read-only nothing can be mounted where there is no folder yet.
+    assert (at["migrate"][HOME], place in at["migrate"]) == (False, True)
 
 
 def holders(volume: str) -> set[str]:

@@ -30,7 +30,7 @@ from fastmcp import Client
 
 from butlers.cli.reload import FOLDER as RUNNING
 from butlers.setup.scaffold import scaffold
-from shared.home_folder import LOGS
+from shared.home_folder import LOGS, SESSIONS
 from shared.postgres import server
 from shared.postgres.socket_folder import PORT
 from tests.rig.waiting import eventually
@@ -77,8 +77,8 @@ class Machine:
                 if not target.is_symlink():  # a volume inside a volume is there for all who see the outer one
                     target.symlink_to(volume)
             (self.root(name) / HOME[1:]).mkdir(parents=True, exist_ok=True)
-            # The image is read-only: where logs and notes would be kept nothing can be made.
-            for one_kept in (LOGS, RUNNING):
+            # The image is read-only, and so is the home: nothing can be made there where no volume is.
+            for one_kept in (LOGS, RUNNING, SESSIONS):
                 (self.root(name) / HOME[1:] / one_kept).touch()
 
     def surroundings(self, name: str) -> dict[str, str]:
@@ -164,7 +164,8 @@ async def become_the_container(machine: Machine) -> None:
 
 def kept(machine: Machine) -> dict[str, bytes]:
     """All that the volumes hold which no daemon may write; the Messenger's witness it writes itself."""
-    folders = [machine.folder / "volumes" / name for name in COMPOSE["volumes"] if name not in {"sandbox", "database"}]
+    daemons = {"sandbox", "database", "sessions"}
+    folders = [machine.folder / "volumes" / name for name in COMPOSE["volumes"] if name not in daemons]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and "witness" not in path.name]
     return {str(path): path.read_bytes() for path in files}
 
@@ -290,10 +291,14 @@ async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_
             answer = await client.call_tool("notify", {"channel": channel, "message": TOLD})
             assert answer.structured_content is not None
             assert answer.structured_content["status"] == "ok", answer.structured_content
+    asked = "Do sessions run here?"
+    assert machine.once("cli", "ask", "greeter", asked) == "> I have told you by Telegram: ok."
+    assert f"You asked: {asked}" in machine.get("sandbox", "/api/journal")
     journal = [json.loads(line) for line in machine.get("sandbox", "/api/journal").splitlines()]
     assert [line["channel"] for line in journal if TOLD in json.dumps(line["payload"])] == ["telegram", "email"]
     assert TOLD in (machine.folder / "volumes" / "sandbox" / "journal.jsonl").read_text()
 
     stop_all(machine)
+    assert not list((machine.folder / "volumes" / "sessions").iterdir()), "a session left something behind"
     assert kept(machine) == made, "a daemon wrote to a volume that it has read-only"
     assert image_files(machine) == image, "something was written into the image"
