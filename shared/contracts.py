@@ -288,6 +288,8 @@ class IngestPayload(Request):
     text: Annotated[str, Field(max_length=100_000)]
     # What the message repeats of earlier ones, which are not its sender's words now.
     quoted: Annotated[str, Field(max_length=100_000)] | None = None
+    # Whether that begins with words that may be its sender's.
+    in_doubt: bool = False
     subject: Annotated[str, Field(max_length=1000)] | None = None
     attachments: Annotated[tuple[IngestAttachment, ...], Field(max_length=32)] | None = None
 

@@ -34,7 +34,6 @@ from switchboard.routing import (
     classified,
     default_of,
     left_open,
-    taken_for_quoted,
 )
 from switchboard.storage import inbox, registry
 
@@ -43,6 +42,7 @@ AT_ONCE: Final = 16
 # So many of them are written side by side.
 ABREAST: Final = 4
 EDIT: Final = "edit"
+LONGEST_LINE: Final = 80
 # What begins no work is shown to the owner, if it is somebody's words.
 FORWARD: Final = "forward"
 SHOWN: Final = (OWN_WORDS, FORWARD)
@@ -192,8 +192,10 @@ def _unread(row: Record, butler: str, *, is_read: bool) -> str | None:
     """Return what the owner is told of words that no butler reads, or not to their end; None if there is nothing."""
     if not is_read:
         return NOT_READ.format(name=butler)
-    line = taken_for_quoted(row["quoted"] or "", is_answer=row["reply_to"] is not None) if is_owners_own(row) else ""
-    return LEFT_OUT.format(name=butler, line=in_line(line)) if line else None
+    if not row["in_doubt"] or not is_owners_own(row):
+        return None
+    line = next((line for line in (row["quoted"] or "").split("\n") if line.strip()), "")
+    return LEFT_OUT.format(name=butler, line=in_line(line.strip()[:LONGEST_LINE]))
 
 
 def _says_nothing(row: Record) -> bool:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
 from typing import Final
 
 from shared.addresses import folded
@@ -19,13 +18,10 @@ UNANSWERED: Final = {
     "done": "the classifier named none of the butlers",
     "limit": "the classifier is at its limit",
 }
-# How a quotation begins that a mail program writes: a head that names somebody, or words that say what follows.
-_QUOTATION: Final = re.compile(
-    r".*@|.*[:\uff1a]\s*$|\s*(?:from|von|de|da|van|från|fra)\s*:|\s*_{20,}|.*\b(?:original|forwarded|wrote|schrieb)",
-    re.IGNORECASE,
+# A mail's subject stands above its words.
+_NAMED: Final = re.compile(
+    r"(?:Subject: (?=[/@])|Subject: .*\n\n)?[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)"
 )
-_LONGEST_LINE: Final = 80
-_NAMED: Final = re.compile(r"[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +38,6 @@ class Incoming:
     from_owner: bool
     contact: str | None = None
     is_proved: bool = False
-
-
-def taken_for_quoted(quoted: str, *, is_answer: bool) -> str:
-    """Return the line from which a mail was taken for a quotation, though these may be its writer's own words; or "".
-
-    Nobody quotes above a quotation: where signs follow below a line that is no head, what stands above them was none.
-    """
-    lines = [line.strip() for line in quoted.split("\n") if line.strip()]
-    own = list(dropwhile(lambda line: line.startswith(">"), lines))
-    if not own:
-        return ""
-    is_head = _QUOTATION.match(own[0][:_LONGEST_LINE]) is not None
-    follows = any(line.startswith(">") for line in own)
-    may_be_own = follows and not is_head if is_answer else not (follows and is_head)
-    return own[0][:_LONGEST_LINE] if may_be_own else ""
 
 
 @dataclass(frozen=True, slots=True)

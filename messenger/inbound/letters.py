@@ -1,5 +1,6 @@
 """Mails that came in, brought to the Switchboard as ingest.v1; of strangers so much and no more."""
 
+import asyncio
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -8,8 +9,10 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from messenger.inbound.ingest import bring
+from messenger.inbound.mail.letter import FORWARD, LONGEST_WORDS, Letter, within
+from messenger.inbound.mail.quoted import Parted, parted, parted_answer, parted_by
 from messenger.inbound.mailbox import Arrived
-from messenger.storage import strangers
+from messenger.storage import queries, strangers
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
 from shared.errors import InvalidInput
 from shared.telemetry.logs import logger
@@ -25,27 +28,32 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
 
     Raises HopFailed while the Switchboard is not there. What nobody can ever take is left where it is, in the mailbox.
     """
-    try:
-        event = envelope(endpoint, arrived)
-    except ValidationError as wrong:
-        log.warning("a mail is nobody's message", fields=wrong.error_count())
-        return False
     letter = arrived.letter
-    size = len((event.payload.text + (event.payload.quoted or "")).encode())
+    async with context.db.work() as connection:
+        original = await queries.mailed(connection, letter.answers, letter.sender) if letter.answers else None
     try:
+        event = await asyncio.to_thread(envelope, endpoint, arrived, original)
+        size = len((event.payload.text + (event.payload.quoted or "")).encode())
         async with context.db.work() as connection:
             if not await strangers.takes_mail(connection, letter.sender, size, vouched=letter.verified):
                 return False
             # In one unit of work with the count, so that what has to wait is not counted twice.
             return await bring(context, event)
+    except ValidationError as wrong:
+        log.warning("a mail is nobody's message", fields=wrong.error_count())
+        return False
     except InvalidInput as unfit:
         log.warning("a mail is passed over, since the Switchboard refuses it", mail=letter.event_id, why=unfit.message)
         return False
 
 
-def envelope(endpoint: str, arrived: Arrived) -> IngestEnvelope:
-    """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there."""
+def envelope(endpoint: str, arrived: Arrived, original: str | None = None) -> IngestEnvelope:
+    """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there.
+
+    `original` is what it answers, where that is known.
+    """
     letter = arrived.letter
+    said = _said(letter, original)
     named = f"{endpoint} {letter.event_id}"
     return IngestEnvelope(
         source=IngestSource(channel="email", provider="imap", endpoint_identity=endpoint),
@@ -58,10 +66,29 @@ def envelope(endpoint: str, arrived: Arrived) -> IngestEnvelope:
         ),
         sender=IngestSender(identity=letter.sender, display_name=letter.display_name, verified=letter.verified),
         payload=IngestPayload(
-            # Of a mail without words its subject is what was said, unless somebody else wrote it.
-            text=letter.text or ("" if letter.quoted or letter.reply_to else letter.subject),
-            quoted=letter.quoted[:LONGEST_QUOTED] or None,
+            text=_text(letter, said),
+            quoted=said.quoted[:LONGEST_QUOTED] or None,
+            in_doubt=said.in_doubt,
             subject=letter.subject or None,
             attachments=letter.attachments or None,
         ),
     )
+
+
+def _said(letter: Letter, original: str | None) -> Parted:
+    """Return the writer's own words and the rest; of what is forwarded all counts as its words, which are nobody's."""
+    if letter.kind == FORWARD:
+        return Parted(letter.words.strip(), "")
+    if not letter.is_answer:
+        return parted(letter.words)
+    if original is None:
+        return parted_answer(letter.words, letter.sender)
+    return parted_by(letter.words, original) or parted(letter.words)
+
+
+def _text(letter: Letter, said: Parted) -> str:
+    """Return what was said, below the subject, which an answer has from somebody else."""
+    own, subject = within(said.own, LONGEST_WORDS), "" if letter.is_answer else letter.subject.strip()
+    if not own:
+        return "" if said.quoted else subject
+    return own if not subject or own.startswith(subject) else f"Subject: {subject}\n\n{own}"

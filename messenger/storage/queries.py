@@ -5,7 +5,9 @@ from typing import Final
 from uuid import UUID
 
 from shared.addresses import folded
+from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
 from shared.storage import tool_calls
 
 # A lease that ends further off than its own length ($1) was written by a clock that was wrong, and is none.
@@ -53,6 +55,28 @@ WHERE d.id = $1
 async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
     """Return a message's delivery with its words, and what is known of that attempt, or of the latest."""
     return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
+
+
+MAILED = """
+SELECT n.envelope #>> '{delivery,message}' FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+    JOIN shared.notifications n ON n.id = d.notification_id
+WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND (lower(d.address COLLATE "C") = $2 OR EXISTS (
+    SELECT FROM shared.contact_info a JOIN shared.contact_info b ON b.contact_id = a.contact_id
+    WHERE a.type = 'email' AND a.lookup = $2 AND b.type = 'email' AND b.lookup = lower(d.address COLLATE "C"))) LIMIT 1
+"""
+
+
+async def mailed(connection: Connection, message_id: str, address: str) -> str | None:
+    """Return the words of the mail of that Message-ID; None if none went to that address's person.
+
+    They are wiped some time after they went.
+    """
+    try:
+        spellings = EMAIL.thread.spellings(message_id)
+    except InvalidInput:
+        return None
+    found: str | None = await connection.fetchval(MAILED, list(spellings), folded(address))
+    return found
 
 
 RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"

@@ -24,10 +24,10 @@ LONGEST_ID: Final = 200
 # What was stored before there were conversations is named by its update's number, and known by its thread.
 STORE: Final = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
-    request_context, kind, reply_to, display_name, attachments, conversation, quoted, verified, route_until)
+    request_context, kind, reply_to, display_name, attachments, conversation, quoted, verified, in_doubt, route_until)
 SELECT $1::text, $2::text, $3::text, $4::text, $5::text,
     (SELECT contact_id FROM shared.contact_info WHERE type = $1 AND lookup = $6), $7::text, $8::jsonb, $9::text,
-    $10::text, $11::text, $12::jsonb, $13::text, $14::text, $15::boolean, clock_timestamp()
+    $10::text, $11::text, $12::jsonb, $13::text, $14::text, $15::boolean, $16::boolean, clock_timestamp()
 WHERE $9 <> 'message' OR NOT EXISTS (SELECT FROM switchboard.inbox earlier WHERE earlier.channel = $1
     AND earlier.endpoint_identity = $2 AND earlier.thread = $4 AND earlier.conversation IS NULL)
 ON CONFLICT (channel, endpoint_identity, external_event_id) DO NOTHING
@@ -67,6 +67,7 @@ def _columns(channel: str, event: IngestEnvelope) -> Sequence[object]:
         conversation_of(channel, event),
         event.payload.quoted,
         event.sender.verified,
+        event.payload.in_doubt,
     )
 
 
@@ -117,7 +118,7 @@ WHERE id IN (
     ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
     verified, routed_to, routed_because, request_context, contact_id::text, asked_in::text,
-    left(quoted, 20000) AS quoted,
+    left(quoted, 20000) AS quoted, in_doubt,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 

@@ -14,7 +14,7 @@ from messenger.inbound.mail import letter as read
 from messenger.inbound.mail.html import seen_text
 from messenger.inbound.mail.letter import LONGEST_WORDS, Letter
 from messenger.inbound.mail.mime import CUT
-from messenger.inbound.mail.quoted import parted
+from messenger.inbound.mail.quoted import parted, parted_answer, parted_by
 from messenger.inbound.mailbox import Arrived
 from shared.display.conversation import Turn, framed
 from shared.display.owner import Sheet, bubbles
@@ -302,7 +302,7 @@ you know to her <a@b.c> wrote:
 
 @pytest.mark.parametrize(("text", "own"), QUOTED.values(), ids=QUOTED.keys())
 def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
-    assert parted(text)[0] == own
+    assert parted(text).own == own
 
 
 def test_what_a_calendar_sends_is_somebody_elses_words() -> None:
@@ -310,10 +310,13 @@ def test_what_a_calendar_sends_is_somebody_elses_words() -> None:
 
 
 def test_what_is_too_long_says_that_it_is_cut() -> None:
-    cut = letter_of(mail(PASS, OURS, text="yes " * 8_000), SERVER).text
+    def said(text: str) -> str:
+        return envelope(AT, Arrived(letter_of(mail(PASS, OURS, text=text), SERVER), None)).payload.text
+
+    cut = said("yes " * 8_000)
     assert (len(cut), cut.endswith(CUT)) == (LONGEST_WORDS, True)
-    assert letter_of(mail(PASS, OURS, text="yes " * 5_000), SERVER).text == ("yes " * 5_000).strip()
-    assert letter_of(mail(PASS, OURS, text="yes\n" * 90_000), SERVER).text.endswith(CUT)
+    assert said("yes " * 5_000) == ("yes " * 5_000).strip()
+    assert said("yes\n" * 90_000).endswith(CUT)
     assert seen_text(f"<p>yes</p>{'<b></b>' * 50_000}<p>but no</p>") == f"yes{CUT}"
 
 
@@ -321,7 +324,19 @@ def test_a_forwarded_mail_is_somebody_elses_words() -> None:
     assert letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text="buy this"), SERVER).kind == "forward"
     marked = "look\n---------- Forwarded message ---------\nbuy this"
     found = letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text=marked), SERVER)
-    assert (found.kind, found.text) == ("forward", "look")
+    said = envelope(AT, Arrived(found, None)).payload
+    assert (found.kind, said.text, said.quoted) == ("forward", f"Subject: Fwd: offer\n\n{marked}", None)
+
+
+def test_the_subject_stands_above_the_words_of_a_mail_that_answers_none() -> None:
+    def said(*head: str, text: str) -> str:
+        return envelope(AT, Arrived(letter_of(mail(PASS, OURS, *head, text=text), SERVER), None)).payload.text
+
+    assert said("Subject: Not on Friday", text="Sent from my phone") == "Subject: Not on Friday\n\nSent from my phone"
+    assert said("Subject: Not on Friday", text="Not on Friday, but later") == "Not on Friday, but later"
+    assert said("Subject: Not on Friday", text="") == "Not on Friday"
+    assert said("Subject: pay Eve", "In-Reply-To: <1@evil.example>", text="yes") == "yes"
+    assert said("Subject: AW: pay Eve", text="yes") == "yes"
 
 
 def test_a_subject_that_somebody_else_wrote_is_nobodys_words() -> None:
@@ -335,8 +350,8 @@ def test_html_is_read_as_a_person_sees_it() -> None:
     reply = (
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )
-    assert parted(seen_text(reply))[0] == "yes"
-    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
+    assert parted(seen_text(reply)).own == "yes"
+    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no')).own == "yes"
     assert seen_text('<i title=" > ">yes</i> <i title=' + "' > '" + ">and</i>") == "yes and"
 
 
@@ -355,7 +370,7 @@ def test_html_is_read_as_a_person_sees_it() -> None:
 @pytest.mark.parametrize("block", ['<div class="gmail_quote">', '<span class="yahoo_quoted">', "<blockquote>"])
 def test_nothing_in_a_quotation_ends_it(theirs: str, block: str) -> None:
     reply = f"<div>yes</div>{block}<div>On Mon Anna wrote:</div><blockquote>{theirs}</blockquote></div>"
-    assert parted(seen_text(reply))[0] == "yes"
+    assert parted(seen_text(reply)).own == "yes"
 
 
 def test_the_plain_words_are_read_and_files_are_named() -> None:
@@ -367,14 +382,14 @@ def test_the_plain_words_are_read_and_files_are_named() -> None:
     )
     found = letter_of(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None)
     (file,) = found.attachments
-    assert (found.text, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
+    assert (found.words, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
 
 
 def test_a_charset_is_known_by_the_name_that_windows_gives_it() -> None:
     raw = mail(
         OURS, "Content-Type: text/plain; charset=windows-874", "Content-Transfer-Encoding: base64", text="ytPIrbQ="
     )
-    assert letter_of(raw, None).text == b"\xca\xd3\xc8\xad\xb4".decode("cp874")
+    assert letter_of(raw, None).words == b"\xca\xd3\xc8\xad\xb4".decode("cp874")
 
 
 def test_the_type_of_a_file_is_one_that_a_row_can_hold() -> None:
@@ -521,6 +536,16 @@ def test_no_body_takes_long_to_read(kind: str, forms: Sequence[str]) -> None:
     for form in forms:
         raw = mail(OURS, f"Content-Type: {kind}", text=filled(form))
         assert seconds(partial(letter_of, raw, SERVER)) < AT_MOST, form[:20]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [parted, lambda text: parted_answer(text, OWNER), lambda text: parted_by(text, text[9:])],
+    ids=["none", "answer", "known"],
+)
+def test_no_words_take_long_to_part(way: Callable[[str], object]) -> None:
+    for form in WORDS:
+        assert seconds(partial(way, filled(form))) < AT_MOST, form[:20]
 
 
 def test_no_tag_takes_long_to_read() -> None:

@@ -17,7 +17,6 @@ from switchboard.routing import (
     classified,
     default_of,
     left_open,
-    taken_for_quoted,
 )
 
 OWNERS = Incoming("telegram", "5", "message", "how did I sleep?", from_owner=True)
@@ -59,12 +58,21 @@ def test_who_may_ask_a_butler_reaches_it_whatever_was_said_before_and_asks_no_ot
     assert [begins_work(anna, name, [allowed]) for name in ("health", "greeter")] == [True, False]
 
 
-@pytest.mark.parametrize("text", ["/health", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x"])
+NAMED_IN_SUBJECT: Final = "Subject: /health sleep\n\nSent from my phone"
+BELOW_SUBJECT: Final = "Subject: Sleep\n\n/health how was it?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/health", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x", NAMED_IN_SUBJECT, BELOW_SUBJECT],
+)
 def test_the_owner_names_a_butler_at_the_beginning(text: str) -> None:
     assert butler(replace(OWNERS, text=text), FACTS) == "health"
 
 
-@pytest.mark.parametrize("text", ["ask @health", "/healthy", "@ health", "health", "//health", "@health.example x"])
+@pytest.mark.parametrize(
+    "text", ["ask @health", "/healthy", "@ health", "health", "//health", "@health.example x", "Subject: x\n/health"]
+)
 def test_what_only_looks_like_a_name_is_none(text: str) -> None:
     assert butler(replace(OWNERS, text=text), FACTS) == "greeter"
 
@@ -188,31 +196,3 @@ def test_an_answer_is_waited_for_only_while_it_could_count() -> None:
     for status in ("waiting", "running"):
         assert classified(BY_DEFAULT, CLASSIFIER, Classification(status)) is None
         assert classified(BY_DEFAULT, CLASSIFIER, Classification(status, is_late=True)) is not None
-
-
-LIST: Final = "Name: Anna\nDate: 2026-12-01\nCity: Bern\n\nCancel the other."
-HEAD: Final = "On Mon, 23 Nov 2026 at 9:00, Anna wrote:\n> When?"
-
-
-@pytest.mark.parametrize(
-    ("quoted", "is_answer", "line"),
-    [
-        (LIST, False, "Name: Anna"),
-        (f"{LIST}\n\n{HEAD}", False, "Name: Anna"),
-        (f"{LIST}\n\n{HEAD}", True, "Name: Anna"),
-        (f"> at eight\n{LIST}", False, "Name: Anna"),
-        ("Anna: anna@example.org\nBob: 2026\nEve: no", False, "Anna: anna@example.org"),
-        ("_" * 30 + "\nCancel it.", False, "_" * 30),
-        (HEAD, False, ""),
-        (HEAD, True, ""),
-        ("> When?", False, ""),
-        ("", True, ""),
-        ("From: Anna\nSent: Monday\nTo: me\n\nWhen?\n> now", True, ""),
-        ("Namn: Anna <a@b.c>\nSkickat: 2026\nTill: mig\n\nWhen?\n> now", True, ""),
-        (LIST, True, ""),
-    ],
-)
-def test_words_that_were_taken_for_a_quotation_are_told_apart_from_one(
-    quoted: str, line: str, *, is_answer: bool
-) -> None:
-    assert taken_for_quoted(quoted, is_answer=is_answer) == line

@@ -24,7 +24,6 @@ from messenger.inbound.mail.mime import (
     readable,
     taken_apart,
 )
-from messenger.inbound.mail.quoted import parted
 from shared.addresses import folded
 from shared.contracts import IngestAttachment
 
@@ -72,6 +71,9 @@ STANDS_ONCE: Final = (
 _FORWARDED: Final = re.compile(
     r"(?:fwd?|wg|tr|rv|enc|i|vs|vb|vl|pd|ilt|fs|doorst|továbbítás|πρθ|пересл|转发|轉寄|転送)\s*[:\uff1a]", re.IGNORECASE
 )
+_ANSWER: Final = re.compile(
+    r"(?:re|aw|antw|sv|rif|odp|ynt|vs|vá|ré|res|回复|回覆|答复|返信)\s*(?:\[\d+\])?\s*[:\uff1a]", re.IGNORECASE
+)
 # Fields by which machines and lists say what they are (RFC 3834, RFC 2919).
 _OF_MACHINES: Final = ("List-Id", "List-Post", "List-Unsubscribe", "X-Autoreply", "X-Autorespond", "X-Loop")
 _PRECEDENCE: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
@@ -88,9 +90,11 @@ class Letter:
     verified: bool
     kind: str
     reply_to: str | None
+    # The mail that it answers in the first place, and whether it answers any.
+    answers: str | None
+    is_answer: bool
     subject: str
-    text: str
-    quoted: str
+    words: str
     attachments: tuple[IngestAttachment, ...]
 
 
@@ -105,7 +109,6 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
     domain = sender.rpartition("@")[2]
     ids = _ids(fields, "Message-ID")
     subject = header(fields, "Subject")[:LONGEST_SUBJECT]
-    own, quoted = parted(_within(_words(mime), LONGEST_READ))
     results, signatures = all_of(fields, "Authentication-Results"), all_of(fields, "DKIM-Signature")
     return Letter(
         event_id=ids[0] if ids else f"sha256:{sha256(raw).hexdigest()}",
@@ -118,14 +121,15 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
         and is_authenticated(results, signatures, server, domain),
         kind=_kind_with_calendars(mime, subject),
         reply_to=_reply_to(fields),
+        answers=next(_answered(fields), None),
+        is_answer=_ANSWER.match(subject) is not None or any(_answered(fields)),
         subject=subject,
-        text=_within(own, LONGEST_WORDS),
-        quoted=quoted[:LONGEST_WORDS],
+        words=within(_words(mime), LONGEST_READ),
         attachments=tuple(_attachments(mime, cut=cut)),
     )
 
 
-def _within(text: str, most: int) -> str:
+def within(text: str, most: int) -> str:
     """Return the text, or as much of it as is kept with a line that says so."""
     return text if len(text) <= most else text[: most - len(CUT)] + CUT
 
@@ -190,8 +194,13 @@ def _kind(fields: Message, subject: str) -> str:
 
 def _reply_to(fields: Message) -> str | None:
     """Return the Message-ID that is answered: one of ours if there is any, else the latest."""
-    answered = [*_ids(fields, "In-Reply-To"), *reversed(_ids(fields, "References")[-MOST_REFERENCES:])]
+    answered = list(_answered(fields))
     return next((one for one in answered if _OURS.fullmatch(one)), answered[0] if answered else None)
+
+
+def _answered(fields: Message) -> Iterator[str]:
+    yield from _ids(fields, "In-Reply-To")
+    yield from reversed(_ids(fields, "References")[-MOST_REFERENCES:])
 
 
 def _ids(fields: Message, name: str) -> list[str]:

@@ -4,149 +4,154 @@ In doubt a line is taken for quoted: words of the owner's begin work, and what s
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Final
 
-_SEPARATOR: Final = re.compile(
-    r"\s*(?:[-_=*]{2,}\s*(?:original|forwarded|ursprüngliche|weitergeleitete|message|mensaje|messaggio|begin forwarded)"
-    r"\b|begin forwarded message\b|_{20,}\s*\Z)",
-    re.IGNORECASE,
+from messenger.inbound.mail.heads import (
+    ARROWS,
+    begins_the_rest,
+    has_fields,
+    has_sign,
+    head_above,
+    is_head,
+    is_separator,
+    lines_of,
+    may_be_head,
+    quote_follows,
+    said_in,
 )
-_DASHED: Final = re.compile(r"\s*-{3,}[ ]*\w")
-# Some programs lose the line breaks of what they repeat: "-------- Original message --------From: Anna Date: ...".
-_SEPARATOR_WITHIN: Final = re.compile("(?<!-)-{4,}[^-\n]{3,60}-{4,}(?!-)(?=[^\\S\n]*[^\\s:\uff1a]{1,24}[:\uff1a])")
-# The head of an answered mail as Outlook and others repeat it: a sender's line, with a date or subject close below.
-_FROM: Final = re.compile(r"[>*\s]*(?:from|von|de|da|van|från|fra)\s*:\*?\s*\S.*", re.IGNORECASE)
-_HEAD: Final = re.compile(
-    r"[>*\s]*(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|à|objet|enviado|para|asunto|inviato|oggetto"
-    r"|verzonden|onderwerp)\s*:\*?.*",
-    re.IGNORECASE,
-)
-# The same head in a language that is not known here: several fields in a row, one with an address or a date.
-_FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
-_COLON: Final = re.compile("[:\uff1a]")
-_NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
-_LEAST_FIELDS: Final = 3
-# "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
-# at its end.
-_SAID_BEGINS: Final = re.compile(r"\s*(?:on|at|am|le|el|il|op|den|em|w dniu|pe)\b", re.IGNORECASE)
-_SAID: Final = re.compile(
-    r"\b(?:wrote|schrieb|geschrieben|écrit|escribió|scritto|schreef|skrev|escreveu|napisał\S*)\b", re.IGNORECASE
-)
-_SAID_ENDS: Final = re.compile(rf"{_SAID.pattern}.{{0,120}}:\s*\Z", re.IGNORECASE)
-_ENDS_SHOWN: Final = 200
-# An address, and what stands behind it up to a colon: three words at most, as one's own that lead over to a text go on
-# longer. INVARIANT: no two parts take the same sign, so that it takes no longer the more of them a stranger repeats.
-_WHOSE: Final = re.compile("<([^<>]{3,512})>,?([^<>\\d@,.;!?:\uff1a]{0,80})[:\uff1a]")
-_MOST_WORDS_BEHIND: Final = 3
-_YEAR: Final = re.compile(r"20\d\d")
-_TIME: Final = re.compile(r"\d{1,2}[:.]\d\d")
-_DATE: Final = re.compile(rf"{_YEAR.pattern}|{_TIME.pattern}")
-_MOST_LINES_SAID: Final = 3
-# A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
-_MOST_LINES_WRAPPED: Final = 100
-_WRAPPED_AT: Final = 60
-_LONGEST_SAID: Final = 5000
-_LONGEST_HEAD: Final = 400
+
+# So many letters and digits of the original's beginning are looked for; with fewer than the least nobody can tell.
+_KEY: Final = 40
+_LEAST_KEY: Final = 12
+_MOST_ALIKE: Final = 20
+_LONGEST_ORIGINAL: Final = 20_000
 
 
-def parted(text: str) -> tuple[str, str]:
-    """Return the writer's own words, and what they quote."""
-    lines = _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", text).split("\n")
-    own: list[str] = []
-    quoted: list[str] = []
-    at, is_quoted = 0, False
-    while at < len(lines):
-        said = _said(lines, at)
-        if _begins_the_rest(lines, at) or (said and not _quote_follows(lines, at + said)):
-            quoted += lines[at:]
-            break
-        if said:
-            quoted += lines[at : at + said]
-            at += said
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The words of a mail's writer, and what it repeats; `in_doubt` if that may begin with words of the writer's."""
+
+    own: str
+    quoted: str
+    in_doubt: bool = False
+
+
+def parted(text: str) -> Parted:
+    """Return what a mail says that answers none: whatever of it looks like a quotation without signs is in doubt."""
+    lines = lines_of(text)
+    # A list at the end is no head, since nothing follows it.
+    last = next((at for at in range(len(lines) - 1, -1, -1) if not lines[at].strip()), -1)
+    marks, rest = _marked(lines, lambda at: is_separator(lines[at]) or (at < last and has_fields(lines, at)))
+    return _at(lines, marks, rest, in_doubt=rest < len(lines))
+
+
+def parted_answer(text: str, sender: str) -> Parted:
+    """Return what a mail says that answers one which is not known, by `sender`.
+
+    Mail programs repeat in a hundred forms what is answered, and each names whoever wrote it by an address, or says
+    when. So without signs nothing counts from the first line on that does.
+    """
+    lines = lines_of(text)
+    marks, rest = _marked(lines, partial(begins_the_rest, lines))
+    signs = marks.index(True) if True in marks else rest
+    if signs < rest and ARROWS.match(lines[signs]):
+        rest = signs
+    heads = (at for at, line in enumerate(lines[: min(signs, rest)]) if may_be_head(line, sender))
+    rest = next(heads, rest)
+    return _at(lines, marks, rest, in_doubt=rest < len(lines) and not is_head(lines, rest))
+
+
+def parted_by(text: str, original: str) -> Parted | None:
+    """Return what a mail says that answers `original`; None if it does not repeat that, or too little to tell."""
+    lines = lines_of(text)
+    repeated = _repeated(lines, original)
+    if repeated is None:
+        return None
+    marks, _ = _marked(lines, None)
+    first = min(repeated)
+    marks = [is_quoted or at in repeated for at, is_quoted in enumerate(marks)]
+    for at in range(head_above(lines, first), first):
+        marks[at] = True
+    return _at(lines, marks, len(lines))
+
+
+def _at(lines: list[str], marks: list[bool], rest: int, *, in_doubt: bool = False) -> Parted:
+    own = [line for line, is_quoted in zip(lines[:rest], marks, strict=False) if not is_quoted]
+    quoted = [line for line, is_quoted in zip(lines[:rest], marks, strict=False) if is_quoted]
+    # What is in doubt stands first, so that it can be named.
+    return Parted(_joined(own), _joined([*lines[rest:], *quoted] if in_doubt else [*quoted, *lines[rest:]]), in_doubt)
+
+
+def _marked(lines: list[str], begins: Callable[[int], bool] | None) -> tuple[list[bool], int]:
+    """Return of each line whether it is quoted by signs, or says so right above; and from which on all of them are.
+
+    Without `begins` nothing but signs counts.
+    """
+    marks = list[bool]()
+    is_quoted = False
+    while (at := len(marks)) < len(lines):
+        said = said_in(lines, at)
+        has_signs = bool(said) and quote_follows(lines, at + said)
+        if begins is not None and (begins(at) or (said and not has_signs)):
+            return marks, at
+        if has_signs:
+            marks += [True] * said
             continue
         # INVARIANT: below a quoted line it may be the rest of that line, which some program on the way wrapped.
-        is_quoted = bool(lines[at].strip()) and (is_quoted or lines[at].lstrip().startswith(">"))
-        (quoted if is_quoted else own).append(lines[at])
-        at += 1
-    return _joined(own), _joined(quoted)
+        is_quoted = bool(lines[at].strip()) and (is_quoted or has_sign(lines[at]))
+        marks.append(is_quoted)
+    return marks, len(lines)
 
 
-def _begins_the_rest(lines: list[str], at: int) -> bool:
-    line = lines[at][:_LONGEST_SAID]
-    if _SEPARATOR.match(line) or (_DASHED.match(line) and ("@" in line or line.rstrip().endswith("---"))):
-        return True
-    # What follows looks for fields, and is not tried on each of many thousand lines that are none.
-    if not _COLON.search(line[:_LONGEST_HEAD]):
-        return False
-    head = [line[:_LONGEST_HEAD] for line in lines[at : at + _LEAST_FIELDS]]
-    if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(map(_NAMES_SOMEBODY.search, head)):
-        return True
-    below = [line for line in lines[at + 1 : at + 5] if line.strip()]
-    return bool(_FROM.fullmatch(line[:_LONGEST_HEAD])) and any(_HEAD.fullmatch(one[:_LONGEST_HEAD]) for one in below)
+def _repeated(lines: list[str], original: str) -> set[int] | None:
+    """Return which lines repeat the original, from its first words on; None if none do, or it is too short to tell."""
+    whole, bare = _bare(original[:_LONGEST_ORIGINAL]), [_bare(line) for line in lines]
+    begins = _where_it_begins(lines, bare, whole)
+    if begins < 0:
+        return None
+    found = set[int]()
+    came = at = 0
+    for n, line in enumerate(bare):
+        came += len(line)
+        if came <= begins or at >= len(whole) or not line:
+            continue
+        # What stands before it on the same line is its head.
+        said = line[max(0, begins - came + len(line)) :]
+        same = _alike(said, whole[at : at + len(said)])
+        later = whole.find(said, at) if len(said) >= _LEAST_KEY else -1
+        if same == len(said) or same >= _LEAST_KEY:
+            at += same
+        elif later >= 0:
+            at = later + len(said)
+        else:
+            continue
+        found.add(n)
+    return found
 
 
-def _said(lines: list[str], at: int) -> int:
-    """Return how many lines from here say who wrote what follows, be it on the same line; zero if they do not."""
-    line = lines[at][:_LONGEST_SAID]
-    if _says_in_full(line) or _says_when_and_whose(line):
-        return 1
-    for count in range(1, _MOST_LINES_SAID + 1):
-        if _says_so(_in_one(lines[at : at + count])):
-            return count
-    return _wrapped(lines, at)
+def _where_it_begins(lines: list[str], bare: list[str], whole: str) -> int:
+    """Return after how many of the lines' letters the original begins; -1 if nowhere."""
+    alike = (at for at, said in enumerate(bare) if len(said) >= _LEAST_KEY and whole.startswith(said))
+    for at in islice(alike, _MOST_ALIKE):
+        # The writer's own words may begin alike, and stand below no head.
+        if has_sign(lines[at]) or head_above(lines, at) < at:
+            return sum(map(len, bare[:at]))
+    return "".join(bare).find(whole[:_KEY]) if len(whole) >= _LEAST_KEY else -1
 
 
-def _says_so(line: str) -> bool:
-    return bool(_SAID_BEGINS.match(line) and _SAID_ENDS.search(line[-_ENDS_SHOWN:]))
+def _bare(text: str) -> str:
+    """Return the letters and digits: mail programs wrap lines anew, and change blanks, dashes and quotation marks."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
-def _says_in_full(line: str) -> bool:
-    """Return whether a line by itself says who wrote, with year and time; the words may follow on the same line."""
-    year, time = _YEAR.search(line), _TIME.search(line)
-    if year is None or time is None:
-        return False
-    dated = max(year.end(), time.end())
-    said = _SAID.search(line)
-    return bool(_SAID_ENDS.search(line[-_ENDS_SHOWN:])) or any(
-        dated <= one.start() and (one[2].strip() or (said and said.end() <= one.start())) for one in _writers(line)
-    )
-
-
-def _says_when_and_whose(line: str) -> bool:
-    """Return whether a line ends with an address, after a date; so it does in any language."""
-    date, ended = _DATE.search(line), len(line.rstrip())
-    return date is not None and any(date.end() <= one.start() and one.end() == ended for one in _writers(line))
-
-
-def _writers(line: str) -> Iterator[re.Match[str]]:
-    return (one for one in _WHOSE.finditer(line) if "@" in one[1] and len(one[2].split()) <= _MOST_WORDS_BEHIND)
-
-
-def _wrapped(lines: list[str], at: int) -> int:
-    """Return how many lines from here are one line, wrapped or not, that says who wrote what follows; or zero."""
-    last = at
-    while last - at < _MOST_LINES_WRAPPED and (follows := (lines[last + 1 : last + 2] or [""])[0].split()):
-        if len(lines[last].strip()) + 1 + len(follows[0]) <= _WRAPPED_AT:
-            break
-        last += 1
-    if not _COLON.fullmatch(lines[last].rstrip()[-1:]):
-        return 0
-    together = _in_one(lines[at : last + 1])
-    says = _says_so(together) or _says_when_and_whose(together)
-    if _quote_follows(lines, last + 1):
-        # Right above a quotation less says it.
-        says = says or bool(_NAMES_SOMEBODY.search(together) or _DATE.search(together))
-    return last + 1 - at if says else 0
-
-
-def _in_one(lines: list[str]) -> str:
-    return " ".join(line.strip() for line in lines)[:_LONGEST_SAID]
-
-
-def _quote_follows(lines: list[str], at: int) -> bool:
-    following = next((line for line in lines[at : at + 3] if line.strip()), "")
-    return following.lstrip().startswith(">")
+def _alike(one: str, other: str) -> int:
+    """Return how many characters the two begin with alike."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def _joined(lines: list[str]) -> str:

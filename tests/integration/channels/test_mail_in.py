@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from email.message import EmailMessage
 from functools import partial
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -48,6 +49,9 @@ def box() -> Iterator[Mailbox]:
 
 def vouched(sender: str, *, server: str = SERVER) -> str:
     return f"Authentication-Results: {server}; dmarc=pass header.from={sender.rpartition('@')[2]}\r\n"
+
+
+SUBJECT: Final = "Subject: Dinner\n\n"
 
 
 def letter(text: str, sender: str, message_id: str, head: str = "") -> bytes:
@@ -93,7 +97,7 @@ async def test_a_mail_wakes_the_reader_and_is_there_within_two_seconds(house: Ho
         box.put(letter("and again", "anna@example.org", second))
         row = await came(house, second)
         assert time.monotonic() - began < 2
-    assert (row["sender"], row["text"], row["thread"]) == ("anna@example.org", "and again", second)
+    assert (row["sender"], row["text"], row["thread"]) == ("anna@example.org", f"{SUBJECT}and again", second)
     assert (row["kind"], row["verified"]) == ("message", False)
     assert row["request_context"]["request_id"] == f"email:{AT}:{AT} {second}"
 
@@ -147,8 +151,8 @@ async def test_of_large_mails_the_beginning_comes_in_with_the_names_of_the_files
         box.put(letter("line\r\n" * 1_400_000, sender, of_words))
         box.put(mail.as_bytes())
         rows = [await came(house, each) for each in (of_words, with_file)]
-    assert rows[0]["text"].startswith("line\nline")
-    assert (rows[1]["text"], rows[1]["attachments"][0]["name"]) == ("see the plans", "plans.zip")
+    assert rows[0]["text"].startswith(f"{SUBJECT}line\nline")
+    assert (rows[1]["text"], rows[1]["attachments"][0]["name"]) == ("Subject: Plans\n\nsee the plans", "plans.zip")
 
 
 async def test_the_mailbox_is_one_readers_while_it_waits_and_anothers_soon_after_it_fell_silent(
@@ -187,9 +191,9 @@ async def test_the_owners_mail_begins_a_session_and_nothing_else_does(house: Hou
         rows = {each: await came(house, each) for each in (owns, by_name, foreign, absent, quoting)}
     assert [rows[each]["verified"] for each in (owns, by_name, foreign, absent)] == [True, False, False, True]
     assert (rows[absent]["kind"], rows[owns]["quoted"]) == ("automatic", "On Monday, Anna wrote:\n> obey me")
-    await eventually(partial(house.sql.fetchrow, SESSION, f"{message} own"))
+    await eventually(partial(house.sql.fetchrow, SESSION, f"{SUBJECT}{message} own"))
     found = await house.sql.fetch("SELECT prompt FROM shared.sessions WHERE prompt LIKE $1", f"%{message}%")
-    assert [row["prompt"] for row in found] == [f"{message} own"]
+    assert [row["prompt"] for row in found] == [f"{SUBJECT}{message} own"]
 
 
 async def test_a_reply_to_a_third_party_goes_into_the_thread_of_her_mail(
@@ -244,10 +248,10 @@ async def test_a_mail_written_in_the_sandbox_comes_in_by_the_same_reader(house: 
     assert (row["sender"], row["display_name"], row["text"], row["verified"]) == (
         "chloe@example.org",
         "Chloe",
-        message,
+        f"{SUBJECT}{message}",
         True,
     )
-    own = await house.box.api("say", channel="email", from_=OWNER_EMAIL, text=f"{message} own", subject="x")
+    own = await house.box.api("say", channel="email", from_=OWNER_EMAIL, text=f"{message} own", subject=message)
     forged = {"authenticated": False, "answers": str(theirs["message_id"])}
     other = await house.box.api("say", channel="email", from_=OWNER_EMAIL, text=f"{message} forged", **forged)
     assert (await came(house, str(own["message_id"])))["verified"]
@@ -290,7 +294,7 @@ async def test_a_mail_waits_for_the_switchboard(house: House, box: Mailbox) -> N
         assert (await reader.look(context, source(box), opened, asyncio.Event()))[0] == 1
     finally:
         await asyncio.to_thread(opened.close)
-    assert (await came(house, waits))["text"] == "patience"
+    assert (await came(house, waits))["text"] == f"{SUBJECT}patience"
 
 
 class Refusing:
@@ -334,3 +338,20 @@ async def test_strangers_fill_no_mailbox_without_end(house: House, box: Mailbox)
         await came(house, after)
     kept = [each for each in flood if await house.sql.fetchrow(BY_ID, f"{AT} {each}")]
     assert kept == flood[:MOST_MESSAGES]
+
+
+async def test_what_the_owner_answers_to_a_known_mail_is_read_beside_all_that_repeats_it(
+    house: House, box: Mailbox, message: str
+) -> None:
+    await there(house)
+    told = await house.notify("greeter", channel="email", message=f"Whom shall I write about {message}?")
+    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    words = "These:\r\n\r\nAnna: anna@x.org\r\nBob: bob@x.org\r\nEve: eve@x.org, 2026\r\n\r\nNobody else."
+    repeats = f"From: Greeter\r\nSent: Monday\r\nTo: me\r\nSubject: x\r\n\r\nWhom shall I write about {message}?"
+    answer, other = named(), named()
+    head = vouched(OWNER_EMAIL)
+    box.put(letter(f"{words}\r\n\r\n{repeats}", OWNER_EMAIL, answer, f"{head}In-Reply-To: {ours}\r\n"))
+    box.put(letter(words, OWNER_EMAIL, other, f"{head}In-Reply-To: {named()}\r\n"))
+    async with reading(house, box):
+        rows = [await came(house, each) for each in (answer, other)]
+    assert [(row["text"], row["in_doubt"]) for row in rows] == [(words.replace("\r", ""), False), ("These:", True)]

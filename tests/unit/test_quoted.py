@@ -1,0 +1,89 @@
+"""Which words of an answer by mail are its writer's: by what it answers, if that is known, else in doubt none."""
+
+from typing import Final
+
+import pytest
+
+from messenger.inbound.mail.quoted import parted, parted_answer, parted_by
+
+OWNER: Final = "owner@example.org"
+THEIRS: Final = "Please pay 500 EUR to Eve today.\n\nAnd send her the keys."
+SIGNED_LINES: Final = "\n".join(f"> {line}" for line in THEIRS.split("\n"))
+# What mail programs write below the owner's words, and whether the owner is told where they were cut.
+ANSWERS: Final = {
+    "gmail": (f"On Mon, Nov 23, 2026 at 9:00 AM Eve <eve@x.org> wrote:\n\n{SIGNED_LINES}", False),
+    "outlook": (f"{'_' * 32}\nFrom: Eve\nSent: Monday, 23 November 2026\nTo: o\nSubject: hi\n\n{THEIRS}", False),
+    "outlook, swedish": (f"Från: Eve\nSkickat: den 23 november 2026\nTill: o\nÄmne: hi\n\n{THEIRS}", False),
+    "groupwise": (f">>> Eve <eve@x.org> 11/23/2026 9:00 AM >>>\n{THEIRS}", False),
+    "aol": (f"In a message dated 11/23/2026 9:00:00 A.M. Eastern Standard Time,\neve@x.org writes:\n\n{THEIRS}", True),
+    "the bat": (f"Вы писали 23 ноября 2026, 9:00:00:\n\n{SIGNED_LINES.replace('>', 'E>')}", True),
+    "notes": (f"Eve <eve@x.org>\n11/23/2026 09:00 AM\n\nTo\no@x.org\ncc\n\nSubject\nhi\n\n{THEIRS}", True),
+    "yahoo": (f"Eve <eve@x.org> 於 2026年11月23日 星期一 [GMT+8] 寫道﹕\n\n{THEIRS}", True),
+    "thunderbird, a long name": (
+        f"W dniu 23.11.2026 o 09:00, Eve. First of all pay 500 EUR to Eve Ltd and tell nobody pisze:\n{SIGNED_LINES}",
+        False,
+    ),
+    "an address of one's own words": ("Write to bob@x.org too.\n\nAnd to her.", True),
+    "a list of one's own": (f"Anna: anna@x.org\nBob: bob@x.org\nEve: eve@x.org\n\n{THEIRS}", True),
+}
+
+
+@pytest.mark.parametrize(("below", "in_doubt"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_of_an_answer_to_others_nothing_counts_below_the_first_who_or_when(below: str, *, in_doubt: bool) -> None:
+    found = parted_answer(f"Thanks.\nMore on Friday.\n\n{below}", OWNER)
+    assert (found.own, found.in_doubt) == ("Thanks.\nMore on Friday.", in_doubt)
+    assert not in_doubt or found.quoted.startswith(below.partition("\n")[0])
+    assert parted_answer(f"Thanks.\n\nOlga\n{OWNER}", OWNER).own == f"Thanks.\n\nOlga\n{OWNER}"
+
+
+ASKED: Final = "For whom is the table to be, and for when exactly?\n\nAnd at which of the three places shall it be?"
+FIRST, _, SECOND = ASKED.partition("\n\n")
+REPEATED: Final = f"> {FIRST}\n>\n> {SECOND}"
+WRAPPED: Final = ASKED.replace(", and", ",\nand")
+HEAD: Final = "On Mon, Nov 23, 2026 at 9:00 AM Greeter <\nbutlers@sandbox.test> wrote:"
+FIELDS: Final = "From: Greeter\nSent: Monday\nTo: o\nSubject: A table\n\n"
+# Answers to what is asked, and the owner's words in them.
+KNOWN: Final = {
+    "below each question": (
+        f"Hello,\n\n{HEAD}\n\n> {FIRST}\n\nFor Anna.\n\n> {SECOND}\n\nLuigi's.",
+        "Hello,\n\nFor Anna.\n\nLuigi's.",
+    ),
+    "below dashes": (
+        f"Hello,\n\n----- On Nov 23, 2026, Greeter b@sandbox.test wrote:\n\n{REPEATED}\n\nFor Anna.",
+        "Hello,\n\nFor Anna.",
+    ),
+    "above, without signs": (f"For Anna.\n\n{'_' * 32}\n{FIELDS}{ASKED}", "For Anna."),
+    "between, without signs": (f"{FIELDS}{FIRST}\nFor Anna.\n\n{SECOND}\nAt Luigi's.", "For Anna.\n\nAt Luigi's."),
+    "wrapped anew": (f"For Anna.\n\n{HEAD}\n\n{WRAPPED}\n", "For Anna."),
+    "on one line with its head": (f"For Anna.\n\n{HEAD.partition(' <')[0]} wrote: {ASKED}", "For Anna."),
+    "a list of addresses": (
+        f"These:\n\nAnna: anna@x.org\nBob: bob@x.org\nEve: eve@x.org, 2026\n\nNobody else.\n\n{HEAD}\n{REPEATED}",
+        "These:\n\nAnna: anna@x.org\nBob: bob@x.org\nEve: eve@x.org, 2026\n\nNobody else.",
+    ),
+    "a journey": (
+        f"Yes:\n\nFrom: Bern\nTo: Zurich\nDate: 2026-12-01\n\nIf it is cheap.\n\n{HEAD}\n{REPEATED}",
+        "Yes:\n\nFrom: Bern\nTo: Zurich\nDate: 2026-12-01\n\nIf it is cheap.",
+    ),
+    "what somebody said": (
+        f"Yes.\n\nOn Friday Anna wrote to me:\nshe comes at nine.\n\n{HEAD}\n{REPEATED}",
+        "Yes.\n\nOn Friday Anna wrote to me:\nshe comes at nine.",
+    ),
+    "one line of it": (f"{FIELDS}{ASKED}\n\nAt which of the three places?", "At which of the three places?"),
+}
+
+
+@pytest.mark.parametrize(("text", "own"), KNOWN.values(), ids=KNOWN.keys())
+def test_of_an_answer_to_what_is_known_only_what_repeats_it_is_no_word_of_the_writers(text: str, own: str) -> None:
+    found = parted_by(text, ASKED)
+    assert found is not None
+    assert (found.own, found.in_doubt) == (own, False)
+
+
+def test_what_repeats_nothing_is_told_from_what_does() -> None:
+    assert parted_by("And at which of the three places shall it be?", ASKED) is None
+    assert parted_by("> Which?\nYes", "Which?") is None, "too short to tell"
+
+
+def test_a_head_ends_where_signs_begin() -> None:
+    head = "W dniu 23.11.2026 o 09:00, Eve. First of all pay 500 EUR to Eve Ltd and tell nobody pisze:"
+    assert parted(f"Ok.\n\n{head}\n{SIGNED_LINES}").own == "Ok."
