@@ -58,10 +58,12 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
         elif (question := await question_replied(connection, message)) is not None:
             outcome, calls = await _answer_question(connection, worker, question, message)
         else:
+            together = False
             if _is_read(message):
                 await _bring_in(worker, bot, row["update_id"], message)
                 outcome = "ingested"
-            calls = await commands.unread(connection, worker, message)
+                together = await _goes_with_words(connection, worker, bot, row["update_id"], message)
+            calls = () if together else await commands.unread(connection, worker, message)
         await note_refusal(connection, worker, message, outcome)
     if outcome == "ingested":
         await updates.brought_in(connection, bot, ids)
@@ -83,6 +85,16 @@ async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object,
     parts = [one for one in found if _whose(one["message"]) == _whose(message)]
     spoken = next((one["message"] for one in parts if _words(one["message"])), message)
     return {**spoken, "parts": [one["message"] for one in parts]}, [one["update_id"] for one in parts] or [update_id]
+
+
+async def _goes_with_words(
+    connection: Connection, worker: Worker, bot: str, update_id: int, message: Mapping[str, object]
+) -> bool:
+    """Return whether what begins no work of its own is in the prompt of words just before it, and needs no answer."""
+    # An album is there only when the session of those words may have begun.
+    if "parts" in message or (_words(message) and not commands.is_anothers(message)):
+        return False
+    return await updates.follows_words(connection, bot, update_id, worker.context.settings.timings.said_together)
 
 
 def _whose(message: Mapping[str, object]) -> tuple[object, object, bool]:

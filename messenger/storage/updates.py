@@ -239,6 +239,22 @@ async def album(connection: Connection, bot: str, update_id: int, message: Mappi
     return await connection.fetch(PARTS, bot, update_id, message["media_group_id"])
 
 
+# Of a comment and what it forwards the programs send the comment first.
+FOLLOWS_WORDS = """
+SELECT EXISTS (SELECT FROM messenger.updates u JOIN messenger.updates w ON w.bot = u.bot
+        AND w.update_id BETWEEN u.update_id - 50 AND u.update_id - 1
+        AND w.received_at > u.received_at - $4::interval
+        AND w.body #> '{message,chat,id}' = u.body #> '{message,chat,id}'
+    WHERE u.bot = $1 AND u.update_id = $2 AND w.outcome = 'ingested' AND NOT w.body -> 'message' ?| $3
+        AND coalesce(w.body #>> '{message,text}', w.body #>> '{message,caption}') <> '')
+"""
+
+
+async def follows_words(connection: Connection, bot: str, update_id: int, together: timedelta) -> bool:
+    """Return whether a message came at most so long after words of the sender's own, which a butler has."""
+    return bool(await connection.fetchval(FOLLOWS_WORDS, bot, update_id, list(OTHERS_WORDS), together))
+
+
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = ANY ($2)
 """

@@ -92,6 +92,8 @@ class Timings:
     """Seconds until a poller looks again whether it is its turn, or after a poll that failed."""
     album: timedelta = timedelta(seconds=1)
     """Interval. The photos of one album are taken together; all of them have come this long after the first."""
+    said_together: timedelta = timedelta(seconds=1)
+    """Interval. What a chat brings so soon after somebody's words goes with them, such as what a comment forwards."""
     update_given_up: timedelta = timedelta(minutes=1)
     """Interval. An update that fails is tried again for so long."""
     command_counts: timedelta = timedelta(minutes=5)

@@ -22,6 +22,7 @@ MOST_FILES: Final = 10
 CUT: Final = "… (cut)"
 BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with when it came, so do not answer it again:"
 NOW: Final = "The message to deal with now:"
+AFTER: Final = "What that chat brought right after it, oldest first; the message above may speak of it:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
 # What is brought by one whose words it need not hold: an answer that a program writes repeats what somebody else wrote.
 BROUGHT: Final = {"forward": "forwarded", "automatic": "automatic"}
@@ -179,14 +180,16 @@ def exchanges(turns: Sequence[Turn], most: int) -> list[tuple[str, str]]:
     return found[-most:]
 
 
-def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False) -> str:
-    """Return the prompt that a message becomes: what was said before, and the message, each in its block.
+def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False, after: Sequence[Turn] = ()) -> str:
+    """Return the prompt that a message becomes: what was said before, the message, and what came with it, in blocks.
 
     `theirs` says that what was said before is another's conversation, which the owner writes about.
     """
     blocks = [framed(turn) for turn in latest(before)]
-    history = [THEIRS if theirs else BEFORE, *blocks, NOW] if blocks else []
-    return "\n\n".join([*history, framed(asked)])
+    history = [THEIRS if theirs else BEFORE, *blocks] if blocks else []
+    came = [framed(turn) for turn in latest(after)]
+    now = [NOW] if blocks or came else []
+    return "\n\n".join([*history, *now, framed(asked), *([AFTER, *came] if came else [])])
 
 
 def prompt_to_classify(asked: Turn, butlers: Mapping[str, str]) -> str:

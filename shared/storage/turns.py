@@ -88,6 +88,22 @@ async def before(connection: Connection, place: Place, until: datetime, but: str
     return [_turn(row) for row in reversed(await connection.fetch(BEFORE, *where, until, UUID(but)))]
 
 
+# What begins no work of its own, up to the next words that do: forwarded ones, and files without words.
+AFTER: Final = f"""
+WITH later AS (SELECT {COLUMNS} FROM shared.turns WHERE butler = $1 AND channel = $2 AND endpoint = $3
+    AND conversation = $4 AND at > $5 AND kind IN ('message', 'forward') ORDER BY at LIMIT {MOST_TURNS})
+SELECT * FROM later WHERE at < coalesce(
+    (SELECT min(at) FROM later WHERE kind = 'message' AND text ~ '[^[:space:]]'), 'infinity') ORDER BY at
+"""
+
+
+async def right_after(connection: Connection, message: Written) -> list[Turn]:
+    """Return what came in that chat right after a message and begins no work of its own, oldest first."""
+    place = message.place
+    where = place.butler, place.channel, place.endpoint, place.conversation
+    return [_turn(row) for row in await connection.fetch(AFTER, *where, message.turn.at)]
+
+
 ADDRESSES: Final = "SELECT lookup FROM shared.contact_info WHERE contact_id = $1"
 
 

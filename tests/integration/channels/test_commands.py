@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Final
@@ -43,6 +44,7 @@ NO_BRAKE: Final = "DELETE FROM shared.brakes"
 UNTOLD: Final = "DELETE FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
 TOLD: Final = "SELECT count(*) FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
 A_MINUTE_OLDER: Final = "UPDATE shared.brakes SET made_at = made_at - interval '1 minute'"
+AGO: Final = "UPDATE messenger.updates SET received_at = clock_timestamp() - $2::interval WHERE update_id = $1"
 STRANGERS: Final = """
 INSERT INTO messenger.updates (bot, update_id, body)
 SELECT $1, n, jsonb_build_object('update_id', n, 'message', jsonb_build_object('message_id', n, 'date', 1790000000,
@@ -79,7 +81,8 @@ async def says(house: House, text: str, who: int = OWNER, chat: int | None = Non
 
 async def brings(house: House, text: str, **more: object) -> str:
     """An update as the provider might bring it, in the owner's chat; what came of it."""
-    number = next(NUMBERS)
+    given = more.pop("number", None)
+    number = given if isinstance(given, int) else next(NUMBERS)
     person = {"id": OWNER, "first_name": "Olga", "type": "private"}
     message = {"message_id": 1, "date": int(time.time()), "text": text, "from": person, "chat": person, **more}
     kind = str(message.pop("kind", "message"))
@@ -262,6 +265,18 @@ async def test_what_is_of_no_kind_that_is_read_is_answered_once_in_a_while(own: 
     assert [await brings(own, "", **{kind: {"id": "1"}}) for _ in range(2)] == ["ignored"] * 2
     await until(lambda: len(answers(own)) > before or None)
     assert answers(own)[before:] == [f"▣ {commands.UNREAD}"]
+
+
+async def test_what_is_forwarded_right_after_words_goes_with_them_and_is_not_answered(own: House, message: str) -> None:
+    later, next_one, first = next(NUMBERS), next(NUMBERS), next(NUMBERS)
+    assert await brings(own, message, number=first) == "ingested"
+    await own.sql.execute(UNTOLD)
+    await own.sql.execute(AGO, first, timedelta())
+    assert await brings(own, f"{message} forwarded", number=next_one, forward_date=1) == "ingested"
+    assert await own.sql.fetchval(TOLD) == 0
+    await own.sql.execute(AGO, first, timedelta(seconds=2))
+    assert await brings(own, f"{message} later", number=later, forward_date=1) == "ingested"
+    assert await own.sql.fetchval(TOLD) == 1
 
 
 async def test_whoever_writes_as_a_channel_or_a_group_is_that_chat(own: House, message: str) -> None:

@@ -1,5 +1,6 @@
 """Who may begin work by writing, what a session is asked then, and what becomes of everybody else's words."""
 
+import asyncio
 import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from messenger.inbound.mailbox import Arrived
 from messenger.storage.kinds import stranger_cards
 from shared.contracts import wire
 from shared.db.pool import Record
-from shared.display.conversation import NOW
+from shared.display.conversation import AFTER, NOW
 from shared.display.owner import bubbles
 from shared.display.visible import MARK, visible
 from shared.errors import ButlersError
@@ -67,9 +68,13 @@ async def asked(house: House, session: Record) -> Worded:
 
 
 async def asked_if_any(house: House, session: Record) -> Worded | None:
+    return await worded(house.context(str(session["butler"])), claimed_as(session))
+
+
+def claimed_as(session: Record) -> Claimed:
+    """The session as whoever runs it has it."""
     prompt, butler = str(session["prompt"]), str(session["butler"])
-    claimed = Claimed(str(session["id"]), butler, str(session["cause"]), prompt, 1, {}, {})
-    return await worded(house.context(butler), claimed)
+    return Claimed(str(session["id"]), butler, str(session["cause"]), prompt, 1, {}, {})
 
 
 async def test_what_the_owner_wrote_stands_in_a_block_with_what_was_said_before(
@@ -110,6 +115,23 @@ async def test_what_another_butler_said_is_not_shown_as_what_is_answered(still_h
     for butler, is_shown in (("greeter", True), ("health", False)):
         asks = replace(found, answers=told, place=replace(found.place, butler=butler))
         assert (await turns.answered_by(still_house.sql, asks) is not None) == is_shown
+
+
+async def test_what_a_chat_brings_right_after_words_stands_in_their_prompt(still_house: House, message: str) -> None:
+    forwards = {"kind": "forward"}
+    [session] = await begun(still_house, event(f"/health {message} put this down", OWNER))
+    context = still_house.context("health", said_together=timedelta(seconds=3))
+    reading = asyncio.create_task(worded(context, claimed_as(session)))
+    await begun(still_house, event(f"{message} dentist", OWNER, event=forwards))
+    [other] = await begun(still_house, event(f"{message} and this", OWNER))
+    await begun(still_house, event(f"{message} barber", OWNER, event=forwards))
+    found, next_one = await reading, await asked(still_house, other)
+    assert found is not None
+    words, after = found.prompt.split(AFTER)
+    assert words.endswith(f"/health {message} put this down\n</message>\n\n")
+    assert after.startswith('\n\n<message from="unverified" forwarded_by="owner" channel="telegram" verified="no"')
+    assert after.endswith(f"{message} dentist\n</message>")
+    assert next_one.prompt.split(AFTER)[1].endswith(f"{message} barber\n</message>")
 
 
 async def test_a_contact_asks_only_whom_the_owner_said_and_only_in_private(still_house: House, message: str) -> None:
