@@ -54,6 +54,9 @@ LEFT_OUT: Final = (
     "{name} was asked only what stands above “{line}” in your mail: from there on it looks like another mail that you "
     "quote. If those are words of yours, write them again without such lines."
 )
+CHANGED_TOO_LATE: Final = (
+    "Your change came too late: {name} was asked what your message said before. Write what is different in a new one."
+)
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
@@ -173,7 +176,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
             said = _unread(row, butler, is_read=not await hand_over(connection, work))
             untold = (work, said) if said else None
         elif held:
-            await _keep(connection, row, message, butler, rules)
+            untold = await _keep(connection, row, message, butler, rules)
             if butler is not None and message.from_owner and _says_nothing(row):
                 untold = Routed(row["id"], butler, because, "", row["request_context"]), NO_WORDS
         if held and untold is None:
@@ -217,22 +220,47 @@ async def _as_it_may(connection: Connection, what: str, message_id: str) -> Asyn
 
 async def _keep(
     connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
-) -> None:
-    """See to what begins no work: an edit changes what waits, and what others wrote comes to the owner."""
+) -> tuple[Routed, str] | None:
+    """See to what begins no work of its own: what others wrote comes to the owner, an edit changes its message.
+
+    Return what the owner is told of it.
+    """
     if row["kind"] == EDIT:
         original = await inbox.edited(connection, row) if butler is not None else None
-        # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
-        as_message = replace(message, kind=OWN_WORDS)
-        is_work = original is not None and begins_work(as_message, original["routed_to"], rules)
-        if original is not None and is_work:
-            async with _as_it_may(connection, "an edit changed nothing", row["id"]):
-                await sessions.change_prompt(connection, original["id"], row["text"])
-        is_seen = original is not None and (original["shown"] or not is_work)
-        if original is not None and original["changed"] and is_seen and not message.from_owner:
-            # What the owner says yes to may answer these words, and not those that were shown.
-            await inbox.show_changed(connection, row["id"])
-    elif butler is not None and row["kind"] in SHOWN and not message.from_owner:
+        return await _change(connection, row, message, original, rules) if original is not None else None
+    if butler is not None and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
+    return None
+
+
+async def _change(
+    connection: Connection, row: Record, message: Incoming, original: Record, rules: Sequence[RoutingRule]
+) -> tuple[Routed, str] | None:
+    """See to an edit: what waits is asked these words now, and a file of the owner's that had none begins its work.
+
+    Return what the owner is told, which is once that an edit changed nothing.
+    """
+    # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
+    is_work = begins_work(replace(message, kind=OWN_WORDS), original["routed_to"], rules)
+    is_asked = False
+    if is_work:
+        async with _as_it_may(connection, "an edit changed nothing", row["id"]):
+            is_asked = await sessions.change_prompt(connection, original["id"], row["text"])
+    if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:
+        # What the owner says yes to may answer these words, and not those that were shown.
+        await inbox.show_changed(connection, row["id"])
+    if not (original["changed"] and is_work and message.from_owner) or is_asked:
+        return None
+    butler, own, because = original["routed_to"], original["request_context"], original["routed_because"]
+    if original["had_words"]:
+        if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
+            return None
+        return Routed(original["id"], butler, because, row["text"], own), CHANGED_TOO_LATE.format(name=butler)
+    about = await inbox.context_to_answer(connection, original["concerns"]) if original["concerns"] else None
+    work = Routed(
+        original["id"], butler, because, row["text"], about or own, session_list.REPLY if about else session_list.OWN
+    )
+    return (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
 
 
 async def _known(connection: Connection) -> Known:

@@ -19,6 +19,7 @@ from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestAttachment, IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
 from shared.db.pool import Connection, Record
+from shared.display.approval import titled
 from shared.display.question import LATE, own_words
 from shared.display.visible import visible
 from shared.errors import InvalidInput
@@ -32,6 +33,9 @@ log = logger("messenger.inbound.messages")
 LATEST: Final = commands.LATEST
 LONGEST: Final = 20_000
 ONLY_BUTTONS: Final = "This question is answered by its buttons."
+ANSWER_STAYS: Final = (
+    "Not changed: your first answer counts, and {name} was told that. Write what is different in a new message."
+)
 NO_WORDS: Final = "An answer is text of up to 10,000 characters."
 LINKED: Final = "Linked. Your butlers will message you here. Send /help for what you can do here."
 
@@ -47,7 +51,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     later = changed(row["body"])
     if later is not None:
         await _bring_in(worker, bot, row["update_id"], later)
-        outcome = "ingested"
+        outcome, calls = "ingested", await _stays(connection, bot, row["update_id"], later)
     elif isinstance(message, dict) and (_is_read(message) or any(kind in message for kind in updates.UNREAD_KINDS)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
@@ -220,6 +224,15 @@ async def question_replied(connection: Connection, message: Mapping[str, object]
         return None
     found = await question_cards.question_answered(connection, str(chat.get("id")), str(answered.get("message_id")))
     return found if found is not None and await commands.is_owners(connection, message) else None
+
+
+async def _stays(connection: Connection, bot: str, update_id: int, edit: Mapping[str, object]) -> Sequence[Call]:
+    """Return the call that says, once, that the answer to a question stays as it was before the owner changed it."""
+    question_id = await question_replied(connection, edit) if edit["kind"] == "edit" else None
+    if question_id is None or not await updates.changes_answer(connection, bot, update_id):
+        return ()
+    row = await questions.one(connection, question_id)
+    return [commands.answer(edit, ANSWER_STAYS.format(name=titled(row["origin_butler"])))] if row else ()
 
 
 async def _answer_question(

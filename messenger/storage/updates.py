@@ -255,6 +255,26 @@ async def follows_words(connection: Connection, bot: str, update_id: int, togeth
     return bool(await connection.fetchval(FOLLOWS_WORDS, bot, update_id, list(OTHERS_WORDS), together))
 
 
+# The first edit that makes other words of what was taken as an answer.
+CHANGES_ANSWER = """
+WITH same AS (
+    SELECT o.update_id, o.outcome, o.body ? 'message' AS is_first,
+        coalesce(o.body #>> '{message,text}', o.body #>> '{edited_message,text}', '') AS text
+    FROM messenger.updates e JOIN messenger.updates o ON o.bot = e.bot AND o.update_id <= e.update_id
+        AND e.body #> '{edited_message,message_id}'
+            IN (o.body #> '{message,message_id}', o.body #> '{edited_message,message_id}')
+        AND e.body #> '{edited_message,chat,id}'
+            IN (o.body #> '{message,chat,id}', o.body #> '{edited_message,chat,id}')
+    WHERE e.bot = $1 AND e.update_id = $2)
+SELECT min(o.update_id) = $2 FROM same o JOIN same a ON a.is_first AND a.outcome = 'answered' AND o.text <> a.text
+"""
+
+
+async def changes_answer(connection: Connection, bot: str, update_id: int) -> bool:
+    """Return whether this edit is the first with other words than the answer to a question that it changes."""
+    return bool(await connection.fetchval(CHANGES_ANSWER, bot, update_id))
+
+
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = ANY ($2)
 """

@@ -150,10 +150,10 @@ UPDATE shared.sessions SET prompt = $2 WHERE id = $1 AND status = 'waiting' AND 
 """
 
 
-async def change_prompt(connection: Connection, message_id: str, text: str) -> None:
-    """Have a session that has not begun asked what its message says now; one that has begun stays as it is."""
-    if text.strip():
-        await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT])
+async def change_prompt(connection: Connection, message_id: str, text: str) -> bool:
+    """Have a session that has not begun asked what its message says now, if that is anything; return whether it is."""
+    changes = bool(text.strip())
+    return changes and await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT]) == "UPDATE 1"
 
 
 IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running')"

@@ -216,6 +216,35 @@ async def test_an_edit_changes_what_waits_and_begins_nothing(still_house: House,
     assert (await still_house.row(text, session["id"]))["prompt"] == f"/health {message} edited"
 
 
+async def test_words_that_the_owner_puts_to_a_picture_later_begin_its_work_once(
+    still_house: House, message: str
+) -> None:
+    number, files = 810_003, {"attachments": [{"name": "bill.png"}]}
+    await begun(still_house, event("  ", OWNER, number, payload={"text": "  ", **files}))
+    said = f"/health {message} pay this"
+    for n in range(2):
+        edit = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit:{n}"}
+        await begun(still_house, event(said, OWNER, number, event=edit, payload={"text": said, **files}))
+    [session] = await still_house.sql.fetch("SELECT * FROM shared.sessions WHERE prompt = $1", said)
+    found = (await asked(still_house, session)).prompt
+    assert f'files="1: bill.png" id="{session["id"]}"' in found
+    assert found.endswith(f"{said}\n</message>")
+
+
+async def test_the_owner_is_told_once_that_an_edit_comes_too_late(still_house: House, message: str) -> None:
+    number, said = 810_004, f"/health {message}"
+    [session] = await begun(still_house, event(said, OWNER, number))
+    await still_house.sql.execute(OPEN)
+    told = list[list[str]]()
+    for n, text in enumerate((said, f"{said} edited", f"{said} edited again")):
+        edit = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit:{n}"}
+        await begun(still_house, event(text, OWNER, number, event=edit))
+        rows = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
+        told.append([row["envelope"]["delivery"]["message"] for row in rows])
+    too_late = incoming.CHANGED_TOO_LATE.format(name=session["butler"])
+    assert told == [[], [too_late], [too_late]]
+
+
 async def test_an_edit_brings_no_words_that_the_rules_keep_away(still_house: House, message: str) -> None:
     await still_house.sql.execute(OPEN)
     chat, number = new_chat(), 810_002

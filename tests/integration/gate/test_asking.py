@@ -186,6 +186,26 @@ async def test_words_answer_where_they_are_allowed(desk: Desk, message: str) -> 
     assert stands["text"] == "Ask me tomorrow"
 
 
+CHANGED: Final = """
+INSERT INTO messenger.updates (bot, update_id, body) SELECT bot, $2::bigint, jsonb_build_object('update_id', $2::bigint,
+    'edited_message', (body -> 'message') || jsonb_build_object('text', $3::text, 'edit_date', $2::bigint))
+FROM messenger.updates WHERE update_id = $1
+"""
+
+
+async def test_the_owner_is_told_once_that_an_answer_stays_as_it_was_first(desk: Desk, message: str) -> None:
+    question = await desk.asks(message, "Yes", allow_text=True)
+    handled = await reply(desk, await desk.card(message), "At 8 pm")
+    stays = messages.ANSWER_STAYS.format(name="Greeter")
+    # What one of them is answered has been sent when the next is handled.
+    for n, text in enumerate(("At 8 pm", "At 8 am", "At 9 am", "At 8 am"), start=1):
+        number = handled["update_id"] + 1000 * n
+        await desk.house.sql.execute(CHANGED, handled["update_id"], number, text)
+        await desk.house.handled(number)
+    assert len(desk.house.sent(stays)) == 1
+    assert (await desk.row(question))["choice"] == "At 8 pm"
+
+
 async def test_words_do_not_answer_where_they_are_not(desk: Desk, message: str) -> None:
     question = await desk.asks(message, "Yes")
     handled = await reply(desk, await desk.card(message), "Ask me tomorrow")
