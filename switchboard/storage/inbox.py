@@ -152,14 +152,16 @@ EXISTS (SELECT FROM switchboard.routing_rules r WHERE r.butler IS NULL AND coale
     AND (r.contact_id IS NULL OR r.contact_id = s.contact_id)
     AND (r.words IS NULL OR position(lower(r.words) IN lower(s.text)) > 0))
 """
-# A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.
+# A message of ours by its number in that chat, or by its Message-ID at that address or, of who is proved to be the
+# contact $5, at any other of theirs, and where it came from.
 ANSWERED: Final = f"""
 SELECT n.id::text, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
     LEFT JOIN switchboard.inbox s ON d.card_kind = 'stranger' AND s.id = d.about AND NOT {BLOCKED}
-WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND lower(d.address COLLATE "C") = $3
+WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND (lower(d.address COLLATE "C") = $3
+    OR lower(d.address COLLATE "C") IN (SELECT lookup FROM shared.contact_info WHERE type = $1 AND contact_id = $5))
 LIMIT 1
 """
 
@@ -181,7 +183,8 @@ async def ours_answered(connection: Connection, message: Record) -> Record | Non
         return None
     numbers = [one.rpartition(":")[2] for one in spellings] if form.address is not None else list(spellings)
     place = message["channel"], message["endpoint_identity"], folded(message["conversation"])
-    return await connection.fetchrow(ANSWERED, *place, numbers)
+    contact = message["contact_id"] if form.address is None and message["verified"] else None
+    return await connection.fetchrow(ANSWERED, *place, numbers, contact)
 
 
 WENT_TO: Final = "SELECT EXISTS (SELECT FROM switchboard.inbox WHERE id = $1 AND routed_to = $2)"

@@ -140,6 +140,23 @@ async def test_a_mail_that_answers_ours_is_resolved_by_its_message_id(house: Hou
     assert (await routed(house, stranger))["answers"] is None
 
 
+async def test_a_mail_from_another_address_of_the_same_contact_answers_ours_if_it_is_vouched_for(
+    house: House, message: str
+) -> None:
+    written_to, other = f"{uuid4().hex}@example.org", f"{uuid4().hex}@example.org"
+    contact = await contacts.add_contact(house.sql, f"Anna {uuid4().hex}", [])
+    for address in (written_to, other):
+        await contacts.add_address(house.sql, contact, "email", address)
+    await house.rule({"recipient": written_to})
+    told = await house.notify("greeter", channel="email", recipient=written_to, message=message)
+    ours = {"reply_to": str(told["delivery"]["delivery_id"])}  # type: ignore[index]  # an object
+    forged = await routed(house, letter(f"{message}: no", other, f"<{uuid4().hex}@x.org>", event={**ours}))
+    assert (forged["routed_to"], forged["answers"]) == ("health", None)
+    answer = letter(f"{message}: ok", other, f"<{uuid4().hex}@x.org>", event={**ours})
+    row = await routed(house, {**answer, "sender": {"identity": other, "verified": True}})
+    assert (row["routed_to"], row["answers"]) == ("greeter", told["notification_id"])
+
+
 async def test_the_owner_names_a_butler_and_the_thread_stays_with_it(house: House, message: str) -> None:
     named = await routed(house, event(f"/greeter {message}", OWNER))
     assert (named["routed_to"], named["routed_because"]) == ("greeter", "the owner named it")
