@@ -299,11 +299,13 @@ async def _choice(  # the facts it leans on
     known: Known,
 ) -> Choice | None:
     """Gather the facts about a message and choose; None if it waits for a butler, or for the classifier's answer."""
+    thread, wrote = await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts)
     facts = RoutingFacts(
         butlers=[name for name, _ in known.butlers],
         default=default_of(known.butlers),
         answered=answered["butler"] if answered else None,
-        thread=await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts),
+        thread=thread,
+        wrote=wrote,
         rules=known.rules,
     )
     chosen = choose(message, facts)

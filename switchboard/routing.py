@@ -58,12 +58,16 @@ class RoutingRule:
 
 @dataclass(frozen=True, slots=True)
 class RoutingFacts:
-    """Everything a choice leans on: who is there, what is answered, where the thread went, the rules in their order."""
+    """Everything a choice leans on: who is there, what is answered, where the thread went, the rules in their order.
+
+    `wrote` are those that wrote to the owner in that chat since the thread went anywhere, the last one first.
+    """
 
     butlers: Sequence[str]
     default: str | None
     answered: str | None = None
     thread: str | None = None
+    wrote: Sequence[str] = ()
     rules: Sequence[RoutingRule] = ()
 
 
@@ -95,9 +99,10 @@ class Classification:
 def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     """Return where a message goes; None as long as no butler is known to whom it could go.
 
-    In this order: what is answered, who is named, whom the contact may ask, the thread, the owner's rules, the default
-    butler; before the last the classifier is asked (`classified`). A rule that sends a sender's messages to nobody
-    comes before all of them: who is blocked reaches no thread by any way.
+    In this order: what is answered, who is named, whom the contact may ask, who wrote to the owner there since the
+    owner did, the thread, the owner's rules, the default butler; before the last the classifier is asked
+    (`classified`). A rule that sends a sender's messages to nobody comes before all of them: who is blocked reaches no
+    thread by any way.
     """
     rules = [rule for rule in facts.rules if _fits(rule, message)]
     blocked = next((rule for rule in rules if rule.butler is None), None)
@@ -108,6 +113,7 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
         (facts.answered, "it answers a message of this butler"),
         (named, "the owner named it"),
         *((rule.butler, f"rule {rule.id}") for rule in rules if rule.may_ask and message.is_proved),
+        _wrote_last(facts),
         (facts.thread, "its thread went there before"),
         *((rule.butler, f"rule {rule.id}") for rule in rules),
         (facts.default, DEFAULT),
@@ -159,6 +165,13 @@ def begins_work(message: Incoming, butler: str, rules: Sequence[RoutingRule]) ->
 def default_of(butlers: Sequence[tuple[str, bool]]) -> str | None:
     """Return the default among (name, whether it says so): the one that says so, else the first by name."""
     return min(butlers, key=lambda one: (not one[1], one[0]))[0] if butlers else None
+
+
+def _wrote_last(facts: RoutingFacts) -> tuple[str | None, str]:
+    """Return who wrote to the owner last, if anybody did since the owner wrote, and why; it names who wrote before."""
+    wrote = [name for name in facts.wrote if name in facts.butlers]
+    why = "it wrote to the owner last"
+    return next(iter(wrote), None), f"{why}, after {wrote[1]}" if len(wrote) > 1 else why
 
 
 def _named(message: Incoming, butlers: Sequence[str]) -> tuple[str | None, str | None]:

@@ -149,7 +149,7 @@ class Timings:
     route_lease: timedelta = timedelta(seconds=10)
     """Interval. A received message that its holder did not route and hand over is taken by another after this."""
     thread_lasts: timedelta = timedelta(minutes=30)
-    """Interval. What is written in a chat goes to the butler of the message before, if that is no older than this."""
+    """Interval. What is written in a chat goes to the butler that had the last words there, if they are no older."""
     classifier: timedelta = timedelta(seconds=20)
     """Interval. The classifier's answer counts so long; the owner waits for the butler's answer meanwhile."""
 

@@ -5,7 +5,7 @@ writes where it went. Of one conversation only the oldest that waits can be take
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -196,19 +196,51 @@ async def went_to(connection: Connection, message_id: UUID, butler: str) -> bool
 
 
 THREAD: Final = """
-SELECT routed_to FROM switchboard.inbox
+SELECT routed_to, received_at, thread = ANY ($5) AS by_thread FROM switchboard.inbox
 WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
     AND (thread = ANY ($5) OR received_at BETWEEN $6::timestamptz - $7::interval AND $6)
 ORDER BY thread = ANY ($5) DESC, received_at DESC LIMIT 1
 """
 
 
-async def thread_butler(connection: Connection, message: Record, lasts: timedelta) -> str | None:
-    """Return the butler that the thread went to last: by what is answered, else by what was said here just before."""
+async def thread_butler(connection: Connection, message: Record, lasts: timedelta) -> tuple[str | None, Sequence[str]]:
+    """Return the butler that the thread went to last, and those that wrote to the owner there since, the last first.
+
+    The first is found by what is answered, else by what was said here just before; only then others count beside it.
+    """
     thread = [one for one in (message["reply_to"], message["thread"]) if one]
     place = message["channel"], message["endpoint_identity"], message["conversation"]
-    found: str | None = await connection.fetchval(THREAD, *place, message["id"], thread, message["received_at"], lasts)
-    return found
+    now = message["received_at"]
+    went = await connection.fetchrow(THREAD, *place, message["id"], thread, now, lasts)
+    butler: str | None = went["routed_to"] if went is not None else None
+    if (went is not None and went["by_thread"]) or not message["from_owner"]:
+        return butler, ()
+    return butler, await _wrote_since(connection, message, went["received_at"] if went is not None else now - lasts)
+
+
+# What is sent is at most a day old; of what a flood of butlers says the last is enough, and is found by an index. A
+# reaction says nothing that could be answered.
+WROTE: Final = """
+WITH recent AS MATERIALIZED (
+    SELECT n.id, n.origin_butler FROM shared.notifications n
+    WHERE n.created_at BETWEEN $5::timestamptz - interval '1 day' AND $5 AND NOT n.third_party
+        AND n.envelope #>> '{delivery,intent}' <> 'react' ORDER BY n.created_at DESC LIMIT 500)
+SELECT recent.origin_butler
+FROM recent JOIN messenger.deliveries d ON d.notification_id = recent.id
+    JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
+WHERE d.class = 'owner' AND d.status = 'sent' AND d.channel = $1 AND d.address = $3
+    AND d.settled_at BETWEEN $4 AND $5
+GROUP BY recent.origin_butler ORDER BY max(d.settled_at) DESC
+"""
+
+
+async def _wrote_since(connection: Connection, message: Record, since: datetime) -> Sequence[str]:
+    """Return who wrote to the owner in that chat from then until this message; of a mail what it answers says that."""
+    if CHANNELS[message["channel"]].thread.address is None:
+        return ()
+    place = message["channel"], message["endpoint_identity"], message["conversation"]
+    rows = await connection.fetch(WROTE, *place, since, message["received_at"])
+    return [row["origin_butler"] for row in rows]
 
 
 # INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once. Only that it

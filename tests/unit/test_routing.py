@@ -41,12 +41,18 @@ def test_each_reason_comes_before_those_after_it() -> None:
     steps = [
         (named, replace(everything, default="health"), "greeter", "it answers a message of this butler"),
         (named, replace(everything, answered=None), "health", "the owner named it"),
+        (OWNERS, replace(everything, answered=None, wrote=["health"]), "health", "it wrote to the owner last"),
         (OWNERS, replace(everything, answered=None, thread="health"), "health", "its thread went there before"),
         (OWNERS, replace(FACTS, rules=[TO_HEALTH]), "health", "rule r1"),
         (OWNERS, FACTS, "greeter", "the default butler"),
     ]
     for message, facts, to, why in steps:
         assert choose(message, facts) == Choice(to, why)
+
+
+def test_of_several_that_wrote_the_last_that_is_there_is_asked_and_the_reason_names_the_one_before() -> None:
+    wrote = ["gone", "greeter", "health"]
+    assert choose(OWNERS, replace(FACTS, wrote=wrote)) == Choice("greeter", "it wrote to the owner last, after health")
 
 
 def test_who_may_ask_a_butler_reaches_it_whatever_was_said_before_and_asks_no_other() -> None:

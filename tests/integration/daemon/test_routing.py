@@ -168,6 +168,45 @@ async def test_the_owner_names_a_butler_and_the_thread_stays_with_it(house: Hous
     assert back["routed_to"] == "health"
 
 
+async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_the_owner_did(
+    house: House, message: str
+) -> None:
+    await there(house)
+    words = f"/health {message}"
+    await house.box.api("say", as_=OWNER, text=words)
+    named = await eventually(partial(house.sql.fetchrow, ROUTED, words))
+    for butler in ("health", "greeter"):
+        assert (await house.notify(butler, message=f"{message}: shall I?"))["status"] == "ok"
+    liked = {"intent": "react", "emoji": "\U0001f44d", "request_context": named["request_context"]}
+    assert (await house.notify("health", **liked))["status"] == "ok"
+    row = await routed(house, event(f"{message}: yes", OWNER))
+    assert (row["routed_to"], row["routed_because"]) == ("greeter", "it wrote to the owner last, after health")
+    then = await routed(house, event(f"{message}: and", OWNER))
+    assert (then["routed_to"], then["routed_because"]) == ("greeter", "its thread went there before")
+    assert (await house.notify("health", message=f"{message}: or I?"))["status"] == "ok"
+    answer = await routed(house, event(f"{message}: this", OWNER, event={"reply_to": then["thread"]}))
+    assert (answer["routed_to"], answer["routed_because"]) == ("greeter", "its thread went there before")
+    for earlier in (
+        "UPDATE switchboard.inbox SET received_at = received_at - interval '31 min'",
+        "UPDATE messenger.deliveries SET settled_at = settled_at - interval '31 min'",
+    ):
+        await house.sql.execute(earlier)
+    late = await routed(house, event(f"{message}: late", OWNER))
+    assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
+
+
+async def test_a_new_mail_of_the_owners_goes_to_no_butler_because_it_wrote_before(house: House, message: str) -> None:
+    told = await house.notify("greeter", channel="email", message=message)
+    assert told["status"] == "ok"
+    address = str(
+        await house.sql.fetchval(
+            "SELECT address FROM messenger.deliveries WHERE notification_id = $1", UUID(str(told["notification_id"]))
+        )
+    )
+    row = await routed(house, letter(f"{message}: new", address, f"<{uuid4().hex}@x.org>"))
+    assert (row["routed_to"], row["routed_because"]) == ("health", "the default butler")
+
+
 async def test_a_blocked_sender_proves_no_thread(house: House, message: str) -> None:
     chat = new_chat()
     made = await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, "telegram", chat), "owner")

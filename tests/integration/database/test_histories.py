@@ -20,6 +20,7 @@ from shared.storage import (
     session_list,
     session_steps,
 )
+from switchboard.storage import inbox
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -56,6 +57,11 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
         pytest.param(pending_actions.ONE, ("pending_actions_pkey", "tool_calls_pkey"), id="approval"),
         pytest.param(session_list.ONE, ("Index Cond: (id = $1)",), id="session"),
         pytest.param(session_steps.OF, ("session_steps_pkey",), id="steps of a session"),
+        pytest.param(
+            inbox.WROTE,
+            ("notifications_recent", "deliveries_notification_id_key"),
+            id="who wrote to the owner last",
+        ),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
     ],
 )
