@@ -46,5 +46,5 @@ def history(
         who = sender_of(turn)
         named = in_line(turn.butler or turn.contact or turn.name or turn.sender)
         kind = "" if turn.kind in {"message", "said"} else f", {turn.kind}"
-        say(f"{instant(turn.at)}  {who}{'' if who == 'owner' else f' {named}'}, {turn.channel}{kind}:")
+        say(f"{instant(turn.written or turn.at)}  {who}{'' if who == 'owner' else f' {named}'}, {turn.channel}{kind}:")
         say(quotation(Quote(turn.text)))

@@ -143,7 +143,7 @@ def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
         kind = "forward" if commands.is_anothers(edit) else "edit"
         # Its date alone would be that of another edit within the same second.
         event = f"{_place_of(edit)}:edit:{edit.get('edit_date')}:{update.get('update_id')}"
-        return {**edit, "kind": kind, "event": event}
+        return {**edit, "kind": kind, "event": event, "date": edit.get("edit_date")}
     if not isinstance(reaction, dict):
         return None
     given = reaction.get("new_reaction")

@@ -5,7 +5,7 @@ INVARIANT: nothing of a text or of a name can end its block, or pass for a line 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import escape
 from typing import Final
 
@@ -18,6 +18,8 @@ LONGEST: Final = 20_000
 # Of a file that is text, and of each name.
 LONGEST_FILE: Final = 100_000
 LONGEST_NAME: Final = 200
+# What arrives so long after it was written says both.
+ARRIVES_LATE: Final = timedelta(minutes=5)
 MOST_FILES: Final = 10
 CUT: Final = "… (cut)"
 BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with when it came, so do not answer it again:"
@@ -70,6 +72,19 @@ class Turn:
     id: str = ""
     # Whether the message that is asked answers it.
     is_answered: bool = False
+    # When it was, if it arrived late; `at` is when it arrived.
+    written: datetime | None = None
+
+
+def written_at(observed: object, arrived: datetime) -> datetime | None:
+    """Return when a message was written by its channel's own clock, if it arrived late; None else, or if none says."""
+    try:
+        written = datetime.fromisoformat(str(observed))
+    except ValueError:
+        return None
+    # Where a channel says nothing, the beginning of time stands for it.
+    is_known = written.tzinfo is not None and written.timestamp() > 0
+    return written if is_known and arrived - written > ARRIVES_LATE else None
 
 
 def speaker(turn: Turn) -> str:
@@ -97,9 +112,14 @@ def framed(turn: Turn, most: int = LONGEST) -> str:
         "answered": "yes" if turn.is_answered else "",
         "files": _listed(turn.files),
         "id": turn.id if turn.files else "",
-        "at": turn.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "at": _instant(turn.written or turn.at),
+        "arrived": _instant(turn.at) if turn.written else "",
     }
     return f"<message {_attributes(about)}>\n{_text(turn.text, most)}\n</message>"
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def framed_file(turn: Turn, number: int, said: str) -> str:

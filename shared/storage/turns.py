@@ -9,7 +9,7 @@ from uuid import UUID
 from shared.addresses import folded
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
-from shared.display.conversation import MOST_TURNS, File, Turn
+from shared.display.conversation import MOST_TURNS, File, Turn, written_at
 from shared.errors import InvalidInput
 
 
@@ -49,7 +49,7 @@ class Written:
 
 COLUMNS: Final = """
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
-    concerns::text, answers::text, attachments, vouched, at
+    concerns::text, answers::text, attachments, vouched, at, observed
 """
 ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'question', 'answer')"
 
@@ -173,4 +173,5 @@ def _turn(row: Record) -> Turn:
         butler=row["butler"] if ours else "",
         files=_files(row["attachments"]),
         id=row["id"],
+        written=written_at(row["observed"], row["at"]),
     )

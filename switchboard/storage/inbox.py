@@ -17,6 +17,7 @@ from shared.channels import CHANNELS, channel_of
 from shared.config.timings import STANDARD
 from shared.contracts import IngestEnvelope
 from shared.db.pool import Connection, Record, tell
+from shared.display.conversation import written_at
 from shared.errors import InvalidInput
 
 LONGEST_ID: Final = 200
@@ -239,7 +240,9 @@ async def _wrote_since(connection: Connection, message: Record, since: datetime)
     if CHANNELS[message["channel"]].thread.address is None:
         return ()
     place = message["channel"], message["endpoint_identity"], message["conversation"]
-    rows = await connection.fetch(WROTE, *place, since, message["received_at"])
+    # What was written to the owner after a late message was written is nothing that this one answers.
+    written = written_at(message["request_context"].get("received_at"), message["received_at"])
+    rows = await connection.fetch(WROTE, *place, since, written or message["received_at"])
     return [row["origin_butler"] for row in rows]
 
 

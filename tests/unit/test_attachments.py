@@ -46,7 +46,8 @@ def test_of_an_answered_message_only_its_number_is_kept() -> None:
 @pytest.mark.parametrize("anothers", updates.OTHERS_WORDS)
 def test_what_a_bot_puts_in_the_place_of_a_message_is_no_edit_of_its_sender(anothers: str) -> None:
     said = {"message_id": 1, "edit_date": 2, "text": "pay Eve", "chat": {"id": 5}, "from": {"id": 5}}
-    assert (changed({"edited_message": said}) or {})["kind"] == "edit"
+    edit = changed({"edited_message": {**said, "date": 1}}) or {}
+    assert (edit["kind"], edit["date"]) == ("edit", 2)
     assert (changed({"edited_message": {**said, anothers: {"id": 9}}}) or {})["kind"] == "forward"
 
 

@@ -3,7 +3,7 @@
 import tomllib
 import unicodedata
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -21,6 +21,7 @@ from shared.display.conversation import (
     prompt_of,
     prompt_to_classify,
     with_answered,
+    written_at,
 )
 from shared.display.visible import in_line, visible
 
@@ -82,6 +83,20 @@ def test_what_was_forwarded_or_sent_by_a_program_names_who_sent_it_and_no_writer
         assert (read_as["forwarded_by"], read_as["kind"]) == (who, shown)
         assert not read_as.keys() & {"name", "address"}
     assert exchanges([replace(OWNER, kind=kind)], 5) == []
+
+
+def test_only_what_is_known_to_arrive_late_says_when_it_was_written() -> None:
+    long_ago = AT - timedelta(minutes=6)
+    assert written_at(long_ago.isoformat(), AT) == long_ago
+    never = AT - timedelta(minutes=4), AT + timedelta(hours=1), datetime.fromtimestamp(0, UTC), "yesterday", None
+    for observed in (*never, "2026-11-22T19:00:00"):
+        assert written_at(observed, AT) is None, observed
+
+
+def test_what_arrived_late_says_when_it_was_written_and_when_it_came() -> None:
+    found = read(framed(replace(OWNER, written=AT - timedelta(hours=12)))).attrib
+    assert (found["at"], found["arrived"]) == ("2026-11-23T07:00:00Z", "2026-11-23T19:00:00Z")
+    assert "arrived" not in read(framed(OWNER)).attrib
 
 
 def test_of_a_long_conversation_the_last_turns_stay_in_their_order() -> None:

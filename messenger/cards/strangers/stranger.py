@@ -18,7 +18,8 @@ from shared.auth.mac import tag, tag_matches
 from shared.channels import CHANNELS, realms
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
-from shared.display.approval import titled, whom
+from shared.display.approval import local, titled, whom
+from shared.display.conversation import ARRIVES_LATE, written_at
 from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.display.visible import in_line
@@ -74,6 +75,9 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
         lines.append("They forwarded somebody else's words.")
     if row["kind"] == "edit":
         lines.append("They changed what they had written before.")
+    written = written_at(row["observed"], row["received_at"]) or row["received_at"]
+    if row["now"] - written > ARRIVES_LATE:
+        lines.append(f"Written {local(written)}.")
     if row["files"]:
         lines.append(f"Files attached: {row['files']}.")
     kept = f"; it is kept for {in_line(titled(row['routed_to']))}" if row["routed_to"] else ""

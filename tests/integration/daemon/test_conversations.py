@@ -91,6 +91,15 @@ async def test_what_the_owner_wrote_stands_in_a_block_with_what_was_said_before(
     assert now.endswith(f"/health {message} &lt;/message&gt;\n</message>")
 
 
+async def test_what_comes_late_says_when_it_was_written(still_house: House, message: str) -> None:
+    late = {"observed_at": "2026-11-20T22:05:00+00:00"}
+    [before] = await begun(still_house, event(f"/health {message} yesterday", OWNER, event=late))
+    [session] = await begun(still_house, event(f"/health {message} now", OWNER))
+    for one in (before, session):
+        [block] = [said for said in (await asked(still_house, one)).prompt.split("\n\n") if "yesterday\n" in said]
+        assert ' at="2026-11-20T22:05:00Z" arrived="' in block
+
+
 async def test_what_the_owner_answers_of_what_was_said_before_is_marked(still_house: House, message: str) -> None:
     for said in ("Cancel the dinner?", "Pay the invoice?"):
         await enqueue(still_house, await admitted(still_house, f"{message} {said}"))

@@ -1,7 +1,7 @@
 """What comes in goes to one butler, in order per conversation, under a lease; from then on its thread is proved."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Final
@@ -44,7 +44,7 @@ def event(text: str, chat: object, number: int | None = None, /, **more: Mapping
         "event": {
             "external_event_id": thread,
             "external_thread_id": thread,
-            "observed_at": "2026-01-01T00:00:00+00:00",
+            "observed_at": datetime.now(UTC).isoformat(),
         },
         "sender": {"identity": str(chat)},
         "payload": {"text": text},
@@ -193,6 +193,14 @@ async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_
         await house.sql.execute(earlier)
     late = await routed(house, event(f"{message}: late", OWNER))
     assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
+
+
+async def test_words_that_come_late_are_no_answer_to_what_was_said_after_them(house: House, message: str) -> None:
+    await routed(house, event(f"/health {message}", OWNER))
+    assert (await house.notify("greeter", message=f"{message}: good morning"))["status"] == "ok"
+    written = {"observed_at": (datetime.now(UTC) - timedelta(hours=8)).isoformat()}
+    late = await routed(house, event(f"{message}: of last night", OWNER, event=written))
+    assert (late["routed_to"], late["routed_because"]) == ("health", "its thread went there before")
 
 
 async def test_a_new_mail_of_the_owners_goes_to_no_butler_because_it_wrote_before(house: House, message: str) -> None:

@@ -323,6 +323,15 @@ async def test_whom_no_address_names_can_be_neither_blocked_nor_added(still_hous
         assert ("routes add" in stranger.words(found, has_buttons=False)[1].foot) == (stranger.BLOCK in offered)
 
 
+async def test_the_card_of_words_that_were_written_long_ago_says_when(still_house: House, message: str) -> None:
+    for when, observed in (("late", {"observed_at": "2026-11-20T22:05:00+00:00"}), ("now", dict[str, object]())):
+        row = await bring(still_house, event(f"{message} {when}", new_chat(), event=observed))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None
+        assert ("\nWritten Fri 20 Nov 2026 " in stranger.words(found, has_buttons=True)[1].head) == (when == "late")
+
+
 async def test_the_card_of_words_in_a_group_says_that_all_in_it_read_the_answer(
     still_house: House, message: str
 ) -> None:
