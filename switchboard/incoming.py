@@ -10,30 +10,22 @@ from butlers.butler import Context
 from shared.channels import realms
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
-from shared.display.conversation import Turn, prompt_to_classify
 from shared.display.visible import in_line
 from shared.errors import Away, InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.loops import apart, either
-from shared.storage import notices, routing_rules, session_list, sessions
+from shared.storage import notices, session_list, sessions
 from shared.storage.notices import Notice
 from shared.storage.turns import is_proved
 from shared.telemetry.logs import logger
+from switchboard.choice import Known, chosen_for, known_now
 from switchboard.routing import (
     AUTOMATIC,
     OWN_WORDS,
-    Choice,
-    Classification,
-    Classifier,
     Incoming,
-    RoutingFacts,
     RoutingRule,
     begins_work,
-    choose,
-    classified,
-    default_of,
-    left_open,
 )
 from switchboard.storage import inbox, registry
 
@@ -61,18 +53,6 @@ NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is the same for all messages taken together: the owner's rules, the butlers, and the classifier.
-
-    Of each butler it is known whether it is the default. It is read as they are taken, and not before.
-    """
-
-    rules: Sequence[RoutingRule] = ()
-    butlers: Sequence[tuple[str, bool]] = ()
-    classifier: Classifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +117,7 @@ async def route_waiting(context: Context) -> int:
     timings = context.settings.timings
     async with context.db.work() as connection:
         rows = await inbox.claim(connection, context.instance, timings.route_lease, AT_ONCE, timings.classifier)
-        known = await _known(connection) if rows else Known()
+        known = await known_now(connection) if rows else Known()
     taken = list[bool]()
 
     async def take(row: Record) -> None:
@@ -155,7 +135,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
     async with context.db.work(BRIEFLY) as connection:
         answered = await inbox.ours_answered(connection, row) if row["kind"] != AUTOMATIC else None
         rules, message = known.rules, _incoming(row)
-        chosen = await _choice(context, connection, row, message, answered, known)
+        chosen = await chosen_for(context, connection, row, message, answered, known)
         if chosen is None:
             log.info("a message waits for a butler, or for the classifier", message=row["id"])
             return False
@@ -263,21 +243,6 @@ async def _change(
     return (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
 
 
-async def _known(connection: Connection) -> Known:
-    found = await registry.classifier(connection)
-    classifier = Classifier(*found) if found is not None else None
-    return Known(await _rules(connection), await registry.butlers(connection), classifier)
-
-
-async def _rules(connection: Connection) -> list[RoutingRule]:
-    return [
-        RoutingRule(
-            one["id"], one["butler"], one["channel"], one["sender"], one["words"], one["contact_id"], one["may_ask"]
-        )
-        for one in await routing_rules.routes(connection)
-    ]
-
-
 def _incoming(row: Record) -> Incoming:
     return Incoming(
         channel=row["channel"],
@@ -288,69 +253,6 @@ def _incoming(row: Record) -> Incoming:
         contact=row["contact_id"],
         is_proved=_is_proved(row),
     )
-
-
-async def _choice(  # the facts it leans on
-    context: Context,
-    connection: Connection,
-    row: Record,
-    message: Incoming,
-    answered: Record | None,
-    known: Known,
-) -> Choice | None:
-    """Gather the facts about a message and choose; None if it waits for a butler, or for the classifier's answer."""
-    thread, wrote = await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts)
-    facts = RoutingFacts(
-        butlers=[name for name, _ in known.butlers],
-        default=default_of(known.butlers),
-        answered=answered["butler"] if answered else None,
-        thread=thread,
-        wrote=wrote,
-        rules=known.rules,
-    )
-    chosen = choose(message, facts)
-    if chosen is None or known.classifier is None or row["routed_to"] or not left_open(message, chosen, known.rules):
-        return chosen
-    if await realms.is_played(connection, row["channel"]):
-        return chosen
-    return await _by_classifier(context, connection, row, message, chosen, known.classifier)
-
-
-async def _by_classifier(
-    context: Context, connection: Connection, row: Record, message: Incoming, chosen: Choice, classifier: Classifier
-) -> Choice | None:
-    """Ask the classifier who takes a message, and return the choice with its answer; None while that is waited for.
-
-    Whoever takes the message next goes on from its row, which names the session; one that is too late is stopped.
-    """
-    asked = None
-    if row["asked_in"] is not None:
-        within = context.settings.timings.classifier
-        found = await session_list.classification(connection, row["asked_in"], classifier.butler, within)
-        asked = Classification(**found) if found is not None else Classification("lost")
-    choice = classified(chosen, classifier, asked)
-    if choice is None and asked is None:
-        await _ask(context, connection, row, message, classifier)
-    if asked is not None and asked.is_late:
-        async with _as_it_may(connection, "the classifier is not asked to stop", row["id"]):
-            await sessions.ask_to_stop(connection, row["asked_in"])
-    return choice
-
-
-async def _ask(
-    context: Context, connection: Connection, row: Record, message: Incoming, classifier: Classifier
-) -> None:
-    """Begin the session in which the classifier is asked; the message's row names it, so that it is one."""
-    cause, butler, at = session_list.CLASSIFY, classifier.butler, row["received_at"]
-    session_id = context.new_id()
-    if not await inbox.note_asked(connection, row["id"], context.instance, session_id):
-        return
-    turn = Turn(at, row["channel"], row["text"], is_owner=message.from_owner, is_verified=message.is_proved)
-    prompt = prompt_to_classify(turn, classifier.names)
-    try:
-        await sessions.enqueue(connection, session_id=session_id, butler=butler, cause=cause, prompt=prompt)
-    except InvalidInput as unfit:
-        log.warning("the classifier is not asked", message=row["id"], why=unfit.message)
 
 
 def is_owners_own(row: Record) -> bool:
