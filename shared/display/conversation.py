@@ -123,24 +123,40 @@ def _instant(at: datetime) -> str:
 
 
 def framed_file(turn: Turn, number: int, said: str) -> str:
-    """Return what is said of a file, or its words, in a block that says whose message it came with."""
+    """Return what is said of a file, or its words, in a block that says who brought it.
+
+    INVARIANT: nobody is said to have written a file, as a letter may be anybody's.
+    """
     file = turn.files[number - 1]
-    about = {**_about(turn), "file": in_line(file.name[:LONGEST_NAME]), "type": in_line(file.type[:LONGEST_NAME])}
+    about = {
+        **_brought(turn, "brought_by", "bringer"),
+        "file": in_line(file.name[:LONGEST_NAME]),
+        "type": in_line(file.type[:LONGEST_NAME]),
+    }
     return f"<attachment {_attributes(about)}>\n{_text(said, LONGEST_FILE)}\n</attachment>"
 
 
 def _about(turn: Turn) -> dict[str, str]:
+    if turn.kind in BROUGHT:
+        return _brought(turn, "forwarded_by", "forwarder")
+    who, name, address = _named(turn)
+    verified = "yes" if turn.is_verified or turn.butler else "no"
+    return {"from": who, "name": name, "address": address, "channel": turn.channel, "verified": verified}
+
+
+def _brought(turn: Turn, verb: str, person: str) -> dict[str, str]:
+    """Return the attributes of what somebody brought; nothing of that one stands where it would name the writer."""
+    who, name, address = _named(turn)
+    bringer = {verb: who, f"{person}_name": name, f"{person}_address": address}
+    return {"from": "unverified", **bringer, "channel": turn.channel, "verified": "no"}
+
+
+def _named(turn: Turn) -> tuple[str, str, str]:
+    """Return who sent it in one word, with the name and the address that this one is known by."""
     who = sender_of(turn)
     named = turn.butler if who == "butler" else turn.contact if who == "contact" else turn.name
     known = who in {"owner", "butler"}
-    name = "" if who == "owner" else in_line(named[:200])
-    address = "" if known else in_line(turn.sender[:320])
-    if turn.kind in BROUGHT:
-        # INVARIANT: nothing of whoever forwarded it stands where it would name the writer.
-        forwarder = {"forwarded_by": who, "forwarder_name": name, "forwarder_address": address}
-        return {"from": speaker(turn), **forwarder, "channel": turn.channel, "verified": "no"}
-    verified = "yes" if turn.is_verified or turn.butler else "no"
-    return {"from": who, "name": name, "address": address, "channel": turn.channel, "verified": verified}
+    return who, "" if who == "owner" else in_line(named[:200]), "" if known else in_line(turn.sender[:320])
 
 
 def _listed(files: Sequence[File]) -> str:
