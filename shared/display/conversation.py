@@ -110,7 +110,7 @@ def framed(turn: Turn, most: int = LONGEST) -> str:
         **_about(turn),
         "kind": KINDS.get(turn.kind, ""),
         "answered": "yes" if turn.is_answered else "",
-        "files": _listed(turn.files),
+        "files": listed(turn.files),
         "id": turn.id if turn.files else "",
         "at": _instant(turn.written or turn.at),
         "arrived": _instant(turn.at) if turn.written else "",
@@ -159,7 +159,7 @@ def _named(turn: Turn) -> tuple[str, str, str]:
     return who, "" if who == "owner" else in_line(named[:200]), "" if known else in_line(turn.sender[:320])
 
 
-def _listed(files: Sequence[File]) -> str:
+def listed(files: Sequence[File]) -> str:
     """Return the files with their numbers, names, types and sizes, on one line."""
     named = [", ".join(filter(None, (file.name[:LONGEST_NAME], file.type, _bytes(file)))) for file in files]
     # No name can add another to the list.

@@ -309,6 +309,7 @@ async def test_the_owner_s_words_reach_the_session_that_runs_and_begin_none(butl
     assert await claim(butler.house) is None
 
 
+WITH_FILE: Final = "UPDATE switchboard.inbox SET attachments = $2 WHERE id = $1"
 RECEIVED: Final = """
 INSERT INTO switchboard.inbox (id, channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
     conversation, routed_to, answers)
@@ -322,6 +323,15 @@ async def test_the_owner_s_words_that_are_told_say_what_they_answer(butler: Serv
     _, bearer = await begun(butler.house)
     await sql.execute(RECEIVED, UUID(await words(butler.house)), "Make it blue.", before)
     assert "\nIn answer to “Red or 'blue'?”: Make it blue.\n" in await reads(butler, bearer)
+
+
+async def test_the_owner_s_words_that_are_told_name_their_files(butler: Served) -> None:
+    _, bearer = await begun(butler.house)
+    message_id = await words(butler.house)
+    await butler.house.sql.execute(RECEIVED, UUID(message_id), "Make it blue.", None)
+    await butler.house.sql.execute(WITH_FILE, UUID(message_id), [{"name": "“a” bill.jpg", "size": 5}])
+    said = f"With files “1: 'a' bill.jpg, 5 bytes” of the message {message_id}: Make it blue."
+    assert f"\n{said}\n" in await reads(butler, bearer)
 
 
 @pytest.mark.parametrize("owners", [False, True])
