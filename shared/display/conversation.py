@@ -27,7 +27,7 @@ NOW: Final = "The message to deal with now:"
 AFTER: Final = "What that chat brought right after it, oldest first; the message above may speak of it:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
 # What is brought by one whose words it need not hold: an answer that a program writes repeats what somebody else wrote.
-BROUGHT: Final = {"forward": "forwarded", "automatic": "automatic"}
+BROUGHT: Final = {"forward": "forwarded", "automatic": "automatic", "quoted": "quoted"}
 # What else is said than by a message of one's own.
 KINDS: Final = {
     **BROUGHT,
@@ -74,6 +74,8 @@ class Turn:
     is_answered: bool = False
     # When it was, if it arrived late; `at` is when it arrived.
     written: datetime | None = None
+    # What was taken for a quotation, though its beginning may be the writer's own words.
+    left_out: str = ""
 
 
 def written_at(observed: object, arrived: datetime) -> datetime | None:
@@ -225,7 +227,10 @@ def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False,
     history = [THEIRS if theirs else BEFORE, *blocks] if blocks else []
     came = [framed(turn) for turn in latest(after)]
     now = [NOW] if blocks or came else []
-    return "\n\n".join([*history, *now, framed(asked), *([AFTER, *came] if came else [])])
+    # Its beginning may be the writer's own words, but nobody knows.
+    beside = replace(asked, text=asked.left_out, kind="quoted", files=())
+    quoted = [framed(beside)] if asked.left_out else []
+    return "\n\n".join([*history, *now, framed(asked), *quoted, *([AFTER, *came] if came else [])])
 
 
 def prompt_to_classify(asked: Turn, butlers: Mapping[str, str]) -> str:

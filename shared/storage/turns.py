@@ -49,7 +49,7 @@ class Written:
 
 COLUMNS: Final = """
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
-    concerns::text, answers::text, attachments, vouched, at, observed
+    concerns::text, answers::text, attachments, vouched, at, observed, left_out
 """
 ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'question', 'answer')"
 
@@ -174,4 +174,5 @@ def _turn(row: Record) -> Turn:
         files=_files(row["attachments"]),
         id=row["id"],
         written=written_at(row["observed"], row["at"]),
+        left_out=row["left_out"] or "",
     )

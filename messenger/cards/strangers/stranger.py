@@ -84,9 +84,10 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     lines.append(f"No butler acts on it{kept}.")
     block = f"To block the sender: butlers routes add nobody --channel {row['channel']} --from {in_line(row['sender'])}"
     block = block if _names_somebody(row) else ""
-    return title, Sheet(
-        "\n".join(lines), (Quote(row["text"] or "(no text)", "Message"),), HOW if has_buttons else block
-    )
+    quotes = [Quote(row["text"] or "(no text)", "Message")]
+    if row["left_out"]:
+        quotes.append(Quote(row["left_out"], "Below it, which may be theirs or a quotation"))
+    return title, Sheet("\n".join(lines), tuple(quotes), HOW if has_buttons else block)
 
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:

@@ -54,7 +54,7 @@ async def ask_strangers(connection: Connection, burst: int, timings: Timings) ->
 ONE: Final = """
 SELECT i.id::text, i.channel, i.sender, i.display_name, i.conversation, i.kind, i.text, i.routed_to, i.stranger,
     i.verified, c.id::text AS contact_id, c.name AS contact, i.received_at, clock_timestamp() AS now,
-    i.request_context ->> 'received_at' AS observed,
+    i.request_context ->> 'received_at' AS observed, CASE WHEN i.in_doubt THEN i.quoted END AS left_out,
     CASE jsonb_typeof(i.attachments) WHEN 'array' THEN jsonb_array_length(i.attachments) ELSE 0 END AS files,
     coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
 FROM switchboard.inbox i

@@ -16,7 +16,7 @@ from shared.errors import Forbidden
 from shared.storage import routing_rules
 from switchboard import incoming
 from switchboard.storage import registry
-from tests.integration.daemon.test_conversations import asked, let_ask
+from tests.integration.daemon.test_conversations import OWNERS_MAIL, asked, let_ask
 from tests.integration.daemon.test_routing import begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
@@ -321,6 +321,32 @@ async def test_whom_no_address_names_can_be_neither_blocked_nor_added(still_hous
         buttons = [one for line in stranger.buttons(b"x" * 32, found) for one in line]
         assert {one.data.split(":")[2] for one in buttons} == offered
         assert ("routes add" in stranger.words(found, has_buttons=False)[1].foot) == (stranger.BLOCK in offered)
+
+
+async def test_what_was_taken_for_a_quotation_stands_on_the_card_and_in_the_session(
+    still_house: House, message: str
+) -> None:
+    quoted = "From: Bern\nTo: Zurich\nDate: 2026-12-01\n\nSo I cannot come."
+    said = {"text": message, "quoted": quoted, "in_doubt": True}
+    row = await bring(still_house, letter("", "eve@example.org", f"<{uuid4().hex}@x.org>", payload=said))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    quotes = stranger.words(found, has_buttons=True)[1].quotes
+    assert [quote.text for quote in quotes] == [message, quoted]
+    certain = {"text": f"{message} again", "quoted": quoted}
+    row = await bring(still_house, letter("", "eve@example.org", f"<{uuid4().hex}@x.org>", payload=certain))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    assert len(stranger.words(found, has_buttons=True)[1].quotes) == 1
+    address = str(await still_house.sql.fetchval(OWNERS_MAIL))
+    mail = letter("", address, f"<{uuid4().hex}@x.org>", payload={**said, "text": f"/health {message}"})
+    [session] = await begun(still_house, {**mail, "sender": {"identity": address, "verified": True}})
+    blocks = (await asked(still_house, session)).prompt.split("<message ")
+    assert blocks[-2].startswith('from="owner" ')
+    assert blocks[-1].startswith('from="unverified" forwarded_by="owner" channel="email" verified="no" kind="quoted"')
+    assert "So I cannot come." in blocks[-1]
 
 
 async def test_the_card_of_words_that_were_written_long_ago_says_when(still_house: House, message: str) -> None:
