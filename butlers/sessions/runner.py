@@ -19,7 +19,9 @@ from shared.telemetry.logs import logger
 
 log = logger("butlers.sessions")
 MOST: Final = 4
-"""How many sessions one process runs at once."""
+"""How many sessions one process runs at once, whoever began them."""
+KEPT: Final = 2
+"""How many more it runs of what the owner wrote or asked: nobody else's keep that waiting."""
 # The longest that one butler is looked at. What it claimed and did not begin is put back once its lease is over.
 LOOK_SECONDS: Final = 5.0
 FALLEN_SILENT: Final = "Whoever ran it fell silent."
@@ -31,7 +33,7 @@ class Runner:
     """The butlers whose sessions this process runs, and those that it runs now."""
 
     def __init__(self, most: int = MOST, *, hears: bool = False) -> None:
-        self._most = most
+        self._most = most + KEPT
         # Whether this process is told of each session that is asked; then it looks only for what nobody tells.
         self._hears = hears
         self._places: dict[str, Place] = {}
@@ -40,7 +42,7 @@ class Runner:
         self._running: set[asyncio.Task[None]] = set()
         # Of the places those that were free when this round of looks began: one that becomes free meanwhile is for
         # whoever comes first in the next round, and not for whoever is looked at next.
-        self._free = most
+        self._free = self._most
         # By butler: the number of its latest session among all that began here.
         self._latest: dict[str, int] = {}
         self._numbers = count(1)
@@ -128,7 +130,8 @@ class Runner:
             task.add_done_callback(lambda _: self._telling.pop(context.name))
         while (needs.waiting or needs.lapsed) and self._free > 0 and not ending.is_set():
             async with context.db.work() as connection:
-                claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
+                terms = _terms(place, owners_only=self._free <= KEPT)
+                claimed = await sessions.claim_waiting(connection, context.name, terms)
                 if claimed is not None and claimed.cause == sessions.MESSAGE:
                     await notices.withdraw(connection, context.name, [claimed.id])
             if claimed is None:
@@ -152,7 +155,7 @@ async def _contained(place: Place, claimed: Claimed, stopping: asyncio.Event) ->
         await play(place, claimed, stopping)
 
 
-def _terms(place: Place) -> Terms:
+def _terms(place: Place, *, owners_only: bool) -> Terms:
     setup, context = place.setup, place.context
     return Terms(
         runtime=setup.runtime.name,
@@ -163,6 +166,7 @@ def _terms(place: Place) -> Terms:
         dollars_per_day=setup.dollars_per_day,
         nonce=context.new_id().replace("-", "")[:16],
         hears=setup.runtime.hears,
+        owners_only=owners_only,
     )
 
 

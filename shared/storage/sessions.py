@@ -227,6 +227,8 @@ class Terms:
     nonce: str | None = None
     # Whether the runtime reads them.
     hears: bool = False
+    # Whether nothing is claimed but what the owner wrote or asked, and whose that is to be.
+    owners_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR owne
 # what the others run.
 OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
+    cause IN ('ask', 'classify') OR owners_words IS NOT NULL AS owners,
     cause = 'message' AND EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
         AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions
@@ -298,7 +301,9 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
     heard = any(row["status"] == "running" and row["hears"] for row in rows)
     open_rows = [row for row in rows if row["status"] == "waiting" and not row["stopped"]]
-    waiting = [row["id"] for row in open_rows if not (heard and row["offered"])]
+    waiting = [
+        row["id"] for row in open_rows if not (heard and row["offered"]) and (row["owners"] or not terms.owners_only)
+    ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.
     now = await connection.fetchrow(SPENT, butler)
     spent, promised, running = (now["spent"], now["promised"], now["running"]) if now else (0.0, 0.0, 0)

@@ -117,6 +117,16 @@ async def test_butlers_take_turns_where_there_are_fewer_places(house: House, mes
     assert [row["butler"] for row in await house.sql.fetch(began, message)] == ["greeter", "health", "greeter"]
 
 
+async def test_what_the_owner_asks_has_places_that_nobody_else_takes(house: House, message: str) -> None:
+    busy, waits = await enqueue(house, message), await enqueue(house, message, butler="health")
+    async with Run(place(house, [LONG]), place(house, [LONG], butler="health"), most=1):
+        await until_it_is(house, busy, "running")
+        asked = await enqueue(house, message, "ask", butler="health")
+        await until_it_is(house, asked, "running")
+        assert await house.sql.fetchval("SELECT status FROM shared.sessions WHERE id = $1", UUID(waits)) == "waiting"
+    await house.sql.execute("DELETE FROM shared.sessions WHERE prompt = $1", message)
+
+
 LOCK: Final = "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT id FROM shared.sessions FOR UPDATE"
 
 
