@@ -1,5 +1,6 @@
 """backup, restore: the whole house in one file, and a house made from it, which sends nothing unseen."""
 
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,7 +47,7 @@ def restore(file: FileArgument, home_folder: HomeOption = None) -> None:
         what, first = ("a running", "Stop it and move") if server.running(where) else ("an", "Move")
         text = f"There is {what} installation in {where}, which a restore never replaces."
         raise Misconfigured(text, f"{first} that folder away first, or choose another with --home.")
-    about = archive.put_back(file, where, ahead=AHEAD, elsewhere=settings.witness)
+    about = archive.put_back(file, where, ahead=AHEAD, now=time.time_ns(), elsewhere=settings.witness)
     say(f"Restored the backup of {about.made_at} to {where}.")
     say("Stop the house it was made of, and start this one with `butlers up`.")
     say("What was sent after that time is not in it: delivery of messages that waited for others becomes unconfirmed,")

@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -37,6 +37,8 @@ class About:
     program: str
     postgres: int
     form: int = FORM
+    # How far the rows had come as the home's witness had it.
+    beat: int | None = None
 
 
 def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
@@ -46,7 +48,9 @@ def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with _private(draft) as out, tempfile.TemporaryFile(dir=file.parent) as data:
-            about = About(made_at, program, database.copy_out(home, data))
+            postgres = database.copy_out(home, data)
+            seen = witness.furthest(witness.places(home, "messenger", None)) or witness.Seen()
+            about = About(made_at, program, postgres, beat=seen.beat)
             with gzip.open(out, "wb", compresslevel=1) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
                 _add(archive, ABOUT, json.dumps(asdict(about)).encode())
                 archive.addfile(_member(DATABASE, data.seek(0, os.SEEK_END)), _from_start(data))
@@ -61,8 +65,10 @@ def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def put_back(file: Path, home: Path, *, ahead: int, elsewhere: Path | None = None) -> About:
+def put_back(file: Path, home: Path, *, ahead: int, now: int, elsewhere: Path | None = None) -> About:
     """Make the home that the backup was made of, all of it or nothing, with a witness so far ahead of its rows.
+
+    `now`, in nanoseconds since 1970, is more than any count in a backup that does not say how far its rows were.
 
     Raises Misconfigured where the backup is not whole, or where there is something already.
     """
@@ -74,7 +80,9 @@ def put_back(file: Path, home: Path, *, ahead: int, elsewhere: Path | None = Non
         about = _unpack(file, draft)
         places = witness.places(draft, "messenger", elsewhere)
         seen = witness.furthest(places) or witness.Seen()
-        witness.write(places[:1], witness.ahead(seen, ahead))
+        # INVARIANT: the rows are behind it, however often a house was restored before.
+        beat = max(seen.beat, now if about.beat is None else about.beat)
+        witness.write(places[:1], witness.ahead(replace(seen, beat=beat), ahead))
         draft.chmod(0o711)
         draft.rename(home)
     except BaseException:

@@ -32,6 +32,8 @@ UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_times
     untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
 WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL
 """
+# An agent that is shown them in its next session decides what to do; none begins for them by itself.
+LET_SLEEP: Final = "UPDATE shared.notices SET wakes = false WHERE state = 'queued' AND wakes"
 # As at the first start: what lies in the mailbox by now is not read.
 FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
 
@@ -56,6 +58,7 @@ async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
     elif await brakes.unhandled(connection) is None:
         return []
     ended = int((await connection.execute(END_OPEN, MAY_BE_DONE)).split()[-1])
+    await connection.execute(LET_SLEEP)
     await connection.execute(FORGET_MAILBOXES)
     waited = f"{ended} session{'' if ended == 1 else 's'}"
     return [f"A backup was restored: {waited} ended that were in it, and mails that came before now stay unread."]

@@ -300,9 +300,11 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
         if row["status"] == "waiting" and row["stopped"]:
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
     heard = any(row["status"] == "running" and row["hears"] for row in rows)
-    open_rows = [row for row in rows if row["status"] == "waiting" and not row["stopped"]]
     waiting = [
-        row["id"] for row in open_rows if not (heard and row["offered"]) and (row["owners"] or not terms.owners_only)
+        row["id"]
+        for row in rows
+        if row["status"] == "waiting" and not row["stopped"] and not (heard and row["offered"])
+        if row["owners"] or not terms.owners_only
     ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.
     now = await connection.fetchrow(SPENT, butler)

@@ -239,3 +239,8 @@ def test_what_was_restored_sends_nothing_to_others_before_its_owner_looked(place
         code, said, err = again.run("audit", "verify")
         assert code == 0, said + err
         again.done("brake", "off")
+        again.done("backup", str(again.folder / "second"))
+    third = place.below("third")
+    third.done("restore", str(again.folder / "second"), "--home", str(third.home))
+    with third.up():
+        assert "a backup was restored" in third.done("brake", "status"), "once more"

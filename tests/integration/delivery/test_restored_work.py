@@ -13,7 +13,8 @@ from butlers.setup import migrate
 from messenger.delivery.witness import Witness
 from messenger.storage import mailboxes
 from shared.db import witness
-from shared.storage import session_list, sessions
+from shared.storage import notices, session_list, sessions
+from shared.storage.notices import Notice
 from shared.storage.restored import MAY_BE_DONE
 from tests.integration.house import House, opened
 from tests.rig.cluster import BUTLERS, Cluster
@@ -51,6 +52,7 @@ async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_to
     await house.sql.execute(BEGIN, running)
     async with house.context("messenger").db.work() as connection:
         await mailboxes.take_lease(connection, "a mailbox", "me", timedelta(minutes=1))
+        await notices.add(connection, "greeter", Notice("owner", "decision", "No.", trust="owner", wakes=True))
     await Witness(places).look(house.context("messenger"))
     assert await before_a_start(house) == []
     assert (await house.row(SESSION, waiting))["status"] == "waiting"
@@ -65,5 +67,6 @@ async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_to
         row = await house.row(SESSION, session)
         assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
     assert await house.sql.fetchval(MAILBOXES) == 0
+    assert await house.sql.fetch("SELECT FROM shared.notices WHERE wakes") == []
     await Witness(places).open(house.context("messenger"))
     assert await before_a_start(house) == [], "the Messenger has seen to it"
