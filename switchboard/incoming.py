@@ -11,7 +11,7 @@ from shared.channels import realms
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.visible import in_line
-from shared.errors import Away, InvalidInput
+from shared.errors import Away, Unavailable
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.loops import apart, either
@@ -101,15 +101,17 @@ async def hand_over(connection: Connection, message: Routed) -> bool:
     return untold and await session_list.somebody_thinks(connection)
 
 
-async def _tell_owner(context: Context, message: Routed, words: str) -> None:
-    """Tell the owner, once, why no butler works on this; the sweep brings it on its way."""
-    said = {"channel": message.request_context["source_channel"], "message": words}
-    key = {**message.request_context, "idempotency_key": f"unread:{message.message_id}"}
+async def _tell_owner(context: Context, message: Record, words: str) -> None:
+    """Tell the owner once, where the owner wrote that message, why no butler works on it.
+
+    INVARIANT: what cannot be told keeps no conversation from going on. Where a part of the house is away, the sweep
+    brings it on its way.
+    """
+    said = {"channel": message["request_context"]["source_channel"], "message": words}
+    key = {**message["request_context"], "idempotency_key": f"unread:{message['id']}"}
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
-    try:
+    with apart(log, "the owner is not told", through=(Unavailable,), message=message["id"]):
         await admit(admitter, accept(context.name, {**said, "request_context": key}))
-    except InvalidInput as unfit:
-        log.warning("the owner is not told", message=message.message_id, why=unfit.message)
 
 
 async def route_waiting(context: Context) -> int:
@@ -147,18 +149,18 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         is_work = butler is not None and begins_work(message, butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
-        untold: tuple[Routed, str] | None = None
+        untold: tuple[Record, str] | None = None
         because = row["routed_because"] or chosen.because
         if held and butler is not None and is_work:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
             work = Routed(row["id"], butler, because, row["text"], about or row["request_context"], whose)
             said = _unread(row, butler, is_read=not await hand_over(connection, work))
-            untold = (work, said) if said else None
+            untold = (row, said) if said else None
         elif held:
             untold = await _keep(connection, row, message, butler, rules)
             if butler is not None and message.from_owner and _says_nothing(row):
-                untold = Routed(row["id"], butler, because, "", row["request_context"]), NO_WORDS
+                untold = row, NO_WORDS
         if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
     if held and is_work:
@@ -200,10 +202,10 @@ async def _as_it_may(connection: Connection, what: str, message_id: str) -> Asyn
 
 async def _keep(
     connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
-) -> tuple[Routed, str] | None:
+) -> tuple[Record, str] | None:
     """See to what begins no work of its own: what others wrote comes to the owner, an edit changes its message.
 
-    Return what the owner is told of it.
+    Return what the owner is told, and of which message.
     """
     if row["kind"] == EDIT:
         original = await inbox.edited(connection, row) if butler is not None else None
@@ -215,10 +217,10 @@ async def _keep(
 
 async def _change(
     connection: Connection, row: Record, message: Incoming, original: Record, rules: Sequence[RoutingRule]
-) -> tuple[Routed, str] | None:
+) -> tuple[Record, str] | None:
     """See to an edit: what waits is asked these words now, and a file of the owner's that had none begins its work.
 
-    Return what the owner is told, which is once that an edit changed nothing.
+    Return what the owner is told, and of which message; that an edit changed nothing is told once.
     """
     # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
     is_work = begins_work(replace(message, kind=OWN_WORDS), original["routed_to"], rules)
@@ -235,12 +237,12 @@ async def _change(
     if original["had_words"]:
         if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
             return None
-        return Routed(original["id"], butler, because, row["text"], own), CHANGED_TOO_LATE.format(name=butler)
+        return original, CHANGED_TOO_LATE.format(name=butler)
     about = await inbox.context_to_answer(connection, original["concerns"]) if original["concerns"] else None
     work = Routed(
         original["id"], butler, because, row["text"], about or own, session_list.REPLY if about else session_list.OWN
     )
-    return (work, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
+    return (original, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
 
 
 def _incoming(row: Record) -> Incoming:

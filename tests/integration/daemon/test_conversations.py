@@ -319,6 +319,24 @@ async def test_the_owner_is_told_of_a_mail_without_words(
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NO_WORDS]
 
 
+async def test_what_the_owner_cannot_be_told_keeps_no_message_waiting(still_house: House, message: str) -> None:
+    address = str(await still_house.sql.fetchval(OWNERS_MAIL))
+    mail = letter("", address, f"<{message}@example.org>")
+    await there(still_house)
+    given = {**mail, "sender": {"identity": address, "verified": True}}
+    assert (await still_house.hop("messenger", "switchboard", "ingest", given))["status"] == "ok"
+    owner = await contacts.owner(still_house.sql)
+    assert owner is not None
+    moved = "UPDATE shared.contact_info SET contact_id = $1::text::uuid WHERE value = $2"
+    await still_house.sql.execute(moved, await still_house.contact("Anna"), address)
+    try:
+        await incoming.route_waiting(still_house.context("switchboard"))
+    finally:
+        await still_house.sql.execute(moved, owner["id"], address)
+    row = await still_house.row("SELECT * FROM switchboard.inbox WHERE thread = $1", f"<{message}@example.org>")
+    assert (row["routed_to"], row["route_until"]) == ("health", None)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -16,7 +16,7 @@ from shared.errors import Forbidden
 from shared.storage import routing_rules
 from switchboard import incoming
 from switchboard.storage import registry
-from tests.integration.daemon.test_conversations import OWNERS_MAIL, asked, let_ask
+from tests.integration.daemon.test_conversations import OWNERS_MAIL, TOLD, asked, let_ask
 from tests.integration.daemon.test_routing import begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
@@ -102,7 +102,12 @@ async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> Non
 
 async def strangers_card(house: House, words: str, chat: str) -> tuple[Record, str]:
     """What a stranger wrote, and the place of its card."""
-    theirs = await bring(house, event(words, chat))
+    return await card_of(house, event(words, chat), words)
+
+
+async def card_of(house: House, given: Mapping[str, object], words: str) -> tuple[Record, str]:
+    """What somebody wrote, and the place of its card."""
+    theirs = await bring(house, given)
     await incoming.route_waiting(house.context("switchboard"))
     await cards_written(house)
     await all_cards(house)
@@ -123,6 +128,22 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert now.endswith(f"{message} at eight\n</message>")
     assert found.told.endswith(TO_THEM)
     assert await stands(still_house, f"{message} when is dinner?") == "answered"
+
+
+async def test_the_owner_is_told_where_the_owner_wrote_that_nobody_reads_the_answer_to_a_mail(
+    still_house: House, message: str
+) -> None:
+    mail = letter(f"{message} dinner?", f"{uuid4().hex}@example.org", f"<{uuid4().hex}@example.org>")
+    _, place = await card_of(still_house, mail, f"{message} dinner?")
+    reply = await bring(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    async with still_house.context("switchboard").db.work() as connection:
+        at, tools = "http://127.0.0.1:1", list[str]()
+        await registry.all_seen(connection, [("health", at, "butler", tools, "ready", False)])
+        await registry.all_seen(connection, [("greeter", at, "butler", tools, "ready", True)])
+    await incoming.route_waiting(still_house.context("switchboard"))
+    told = await still_house.row(TOLD, reply["request_context"]["request_id"])
+    delivery = told["envelope"]["delivery"]
+    assert (delivery["channel"], delivery["message"]) == ("telegram", incoming.NOT_READ.format(name="health"))
 
 
 async def test_what_the_owner_answers_is_shown_and_marked_however_much_came_after_it(
