@@ -23,7 +23,7 @@ from butlers.fleet import SERVICES
 from shared.channels import CHANNELS
 from shared.db.pool import Record
 from shared.errors import ButlersError, InvalidInput
-from shared.storage import contacts, routing_rules
+from shared.storage import contacts, routing_rules, turns
 from shared.storage.routing_rules import NOBODY, NewRoute
 
 app = typer.Typer(help="Which butler gets the messages that come in.", no_args_is_help=True)
@@ -69,6 +69,9 @@ def add_one(
     channel: Annotated[str | None, typer.Option("--channel", help=f"Only {' or '.join(CHANNELS)}.")] = None,
     sender: Annotated[str | None, typer.Option("--from", help="Only from this address.")] = None,
     words: Annotated[str | None, typer.Option("--words", help="Only messages that contain these words.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", help="Only from whoever wrote this message: its id, or its beginning.")
+    ] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Add a rule for messages that come in; prints its id. What has been routed stays where it went."""
@@ -78,7 +81,10 @@ def add_one(
             if butler in SERVICES:
                 raise InvalidInput(f"`{butler}` is no butler.", f"Give a butler's name, or `{NOBODY}`.")
             named = None if butler == NOBODY else await discovery.demand_known(connection, butler)
-            new = NewRoute(named, channel, sender, words)
+            if message is not None and (channel or sender):
+                raise InvalidInput("A message says its channel and sender.", "Leave out --channel and --from.")
+            where = (channel, sender) if message is None else await turns.written_by(connection, message)
+            new = NewRoute(named, *where, words)
             return await routing_rules.add_route(connection, new, await owner_id(connection))
 
     say(asyncio.run(write()))

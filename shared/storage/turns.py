@@ -11,6 +11,7 @@ from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.display.conversation import MOST_TURNS, File, Turn, written_at
 from shared.errors import InvalidInput
+from shared.hashing import that_begin
 
 
 def is_proved(channel: str, conversation: str | None, sender: str | None, *, vouched: bool) -> bool:
@@ -61,6 +62,22 @@ async def received(connection: Connection, message_id: str) -> Written | None:
         return None
     place = Place(row["butler"], row["channel"], row["endpoint"], row["conversation"] or "")
     return Written(_turn(row), place, row["concerns"], row["answers"])
+
+
+WRITTEN_BY: Final = """
+SELECT channel, sender FROM shared.turns
+WHERE id BETWEEN $1 AND $2 AND kind NOT IN ('said', 'question', 'answer') LIMIT 2
+"""
+
+
+async def written_by(connection: Connection, begins: str) -> tuple[str, str]:
+    """Return channel and sender of the message that came in whose id begins so; raise InvalidInput for none or more."""
+    between = that_begin(begins)
+    rows = [] if between is None else await connection.fetch(WRITTEN_BY, *between)
+    if len(rows) != 1:
+        several = "The ids of several messages begin" if rows else "The id of no message begins"
+        raise InvalidInput(f"{several} with `{begins[:40]}`.", "Give --channel and --from in its place.")
+    return rows[0]["channel"], rows[0]["sender"]
 
 
 # INVARIANT: no butler is shown what another one said or was told.

@@ -82,8 +82,8 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
         lines.append(f"Files attached: {row['files']}.")
     kept = f"; it is kept for {in_line(titled(row['routed_to']))}" if row["routed_to"] else ""
     lines.append(f"No butler acts on it{kept}.")
-    block = f"To block the sender: butlers routes add nobody --channel {row['channel']} --from {in_line(row['sender'])}"
-    block = block if _names_somebody(row) else ""
+    # INVARIANT: no word of others stands in a command that is printed: whoever pastes it into a shell would run it.
+    block = f"To block the sender: butlers routes add nobody --message {row['id'][:8]}" if _names_somebody(row) else ""
     quotes = [Quote(row["text"] or "(no text)", "Message")]
     if row["left_out"]:
         quotes.append(Quote(row["left_out"], "Below it, which may be theirs or a quotation"))

@@ -41,6 +41,7 @@ RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 ID: Final = "00000000-0000-4000-8000-00000000000{}"
 CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN, ROUTED_BY = (ID.format(n) for n in range(1, 9))
+MESSAGE: Final = ID.format(9)
 CHAT: Final = "6111222333"
 ENVELOPE: Final = {
     "schema_version": "notify.v1",
@@ -122,6 +123,11 @@ ROWS: Final = (
     INSERT INTO switchboard.routing_rules (id, channel, sender, words)
     VALUES ($1::uuid, left($2::text, 30), $2, $2)
     """,
+    """
+    INSERT INTO switchboard.inbox (id, channel, endpoint_identity, external_event_id, sender, text, request_context,
+        routed_to)
+    VALUES ($1::uuid, 'telegram', '1', '1', $2, $3, '{}', 'health')
+    """,
 )
 VALUES: Final[Sequence[tuple[object, ...]]] = (
     (CONTACT, HOSTILE),
@@ -144,6 +150,7 @@ VALUES: Final[Sequence[tuple[object, ...]]] = (
     (DONE, HOSTILE),
     (HOSTILE,),
     (ROUTED_BY, HOSTILE),
+    (MESSAGE, "77", "hello"),
 )
 
 
@@ -179,6 +186,9 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "routes add": [
         Run(("health", "--channel", "telegram", "--from", CHAT)),
         Run(("nobody", "--words", HOSTILE)),
+        Run(("nobody", "--message", MESSAGE)),
+        Run(("nobody", "--message", MESSAGE, "--from", CHAT), 1, "Leave out --channel and --from"),
+        Run(("nobody", "--message", HOSTILE), 1, "The id of no message begins"),
         Run(("health",), 1, "would fit every message"),
         Run(("health", "--from", CHAT), 1, "needs its channel"),
         Run(("switchboard", "--words", "x"), 1, "is no butler"),

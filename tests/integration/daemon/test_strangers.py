@@ -13,7 +13,7 @@ from messenger.storage.kinds import stranger_cards
 from shared.db.pool import Record
 from shared.display.conversation import MOST_TURNS, NOW, THEIRS
 from shared.errors import Forbidden
-from shared.storage import routing_rules
+from shared.storage import routing_rules, turns
 from switchboard import incoming
 from switchboard.storage import registry
 from tests.integration.daemon.test_conversations import OWNERS_MAIL, TOLD, asked, let_ask
@@ -368,6 +368,18 @@ async def test_what_was_taken_for_a_quotation_stands_on_the_card_and_in_the_sess
     assert blocks[-2].startswith('from="owner" ')
     assert blocks[-1].startswith('from="unverified" forwarded_by="owner" channel="email" verified="no" kind="quoted"')
     assert "So I cannot come." in blocks[-1]
+
+
+async def test_the_command_that_blocks_a_sender_holds_no_word_of_theirs(still_house: House, message: str) -> None:
+    sender = f"`touch${{IFS}}{message[-8:]}`@example.org"
+    row = await bring(still_house, letter(f"{message} hello", sender, f"<{uuid4().hex}@x.org>"))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    _, sheet = stranger.words(found, has_buttons=False)
+    begins = str(row["id"])[:8]
+    assert sheet.foot == f"To block the sender: butlers routes add nobody --message {begins}"
+    assert await turns.written_by(still_house.sql, begins) == ("email", sender)
 
 
 async def test_the_card_of_words_that_were_written_long_ago_says_when(still_house: House, message: str) -> None:
