@@ -17,6 +17,7 @@ from shared.gate.admit import Admitter, admit, answer_of
 from shared.idempotency import lineage_in_session
 from shared.storage import contacts, sessions
 from shared.storage.contacts import UnknownContact
+from shared.storage.sessions import About
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
 
@@ -83,11 +84,14 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
-        occurrence = None
+        occurrence, promised = None, False
         if session is not None:
-            arguments, occurrence = await _of_session(context, arguments, session)
+            about = await _about(context, session)
+            arguments = _in_session(arguments, about)
+            occurrence, promised = about.occurrence_id, about.for_owner
         call = await _accept(context, arguments)
-        call = replace(call, session=session, lineage=lineage_in_session(call.lineage, occurrence))
+        lineage = lineage_in_session(call.lineage, occurrence)
+        call = replace(call, session=session, lineage=lineage, promised=promised)
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
@@ -112,14 +116,17 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     return answers.as_tool_answer(answer)
 
 
-async def _of_session(context: Context, arguments: Arguments, session: str) -> tuple[Arguments, str | None]:
-    """Return the arguments with the request that the session answers, and the occurrence it is of, if it is of one."""
+async def _about(context: Context, session: str) -> About:
     async with context.db.work() as connection:
-        about = await sessions.about(connection, context.name, session)
+        return await sessions.about(connection, context.name, session)
+
+
+def _in_session(arguments: Arguments, about: About) -> Arguments:
+    """Return the arguments with the request that the session answers."""
     is_answer = arguments.get("intent") in ("reply", "react")
     if arguments.get("request_context") or (about.request_context is None and not is_answer):
-        return arguments, about.occurrence_id
-    return {**arguments, "request_context": about.request_context}, about.occurrence_id
+        return arguments
+    return {**arguments, "request_context": about.request_context}
 
 
 async def _accept(context: Context, arguments: Arguments) -> NotifyCall:

@@ -166,14 +166,18 @@ async def is_running(connection: Connection, butler: str, session_id: str) -> bo
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
+    """What a session answers, and what of a schedule it is: the lineage of all it sends.
+
+    `for_owner` is whether it answers somebody for the owner.
+    """
 
     request_context: Mapping[str, object] | None
     occurrence_id: str | None
+    for_owner: bool
 
 
 ABOUT = """
-SELECT request_context, occurrence_id::text
+SELECT request_context, occurrence_id::text, (owners_words = 'reply') IS TRUE AS for_owner
 FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
 """
 
