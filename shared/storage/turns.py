@@ -27,12 +27,16 @@ def is_proved(channel: str, conversation: str | None, sender: str | None, *, vou
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is said: the channel, the bot or mailbox, and the chat or address; a butler's part of it."""
+    """Where something is said: the channel, the bot or mailbox, and the chat or address; a butler's part of it.
+
+    Where a mail is `vouched` for, what others write in its sender's name is said elsewhere.
+    """
 
     butler: str
     channel: str
     endpoint: str
     conversation: str
+    vouched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ async def received(connection: Connection, message_id: str) -> Written | None:
     row = await connection.fetchrow(ONE, UUID(message_id))
     if row is None:
         return None
-    place = Place(row["butler"], row["channel"], row["endpoint"], row["conversation"] or "")
+    place = Place(row["butler"], row["channel"], row["endpoint"], row["conversation"] or "", row["vouched"])
     return Written(_turn(row), place, row["concerns"], row["answers"])
 
 
@@ -95,6 +99,7 @@ async def answered_by(connection: Connection, message: Written) -> Turn | None:
 BEFORE: Final = f"""
 SELECT {COLUMNS} FROM shared.turns
 WHERE butler = $1 AND channel = $2 AND endpoint = $3 AND conversation = $4 AND at <= $5 AND id <> $6
+    AND (vouched OR NOT $7 OR kind IN ('said', 'question'))
 ORDER BY at DESC LIMIT {MOST_TURNS}
 """
 
@@ -102,13 +107,14 @@ ORDER BY at DESC LIMIT {MOST_TURNS}
 async def before(connection: Connection, place: Place, until: datetime, but: str) -> list[Turn]:
     """Return what was said there up to that time, oldest first, without that one message."""
     where = place.butler, place.channel, place.endpoint, place.conversation
-    return [_turn(row) for row in reversed(await connection.fetch(BEFORE, *where, until, UUID(but)))]
+    return [_turn(row) for row in reversed(await connection.fetch(BEFORE, *where, until, UUID(but), place.vouched))]
 
 
 # What begins no work of its own, up to the next words that do: forwarded ones, and files without words.
 AFTER: Final = f"""
 WITH later AS (SELECT {COLUMNS} FROM shared.turns WHERE butler = $1 AND channel = $2 AND endpoint = $3
-    AND conversation = $4 AND at > $5 AND kind IN ('message', 'forward') ORDER BY at LIMIT {MOST_TURNS})
+    AND conversation = $4 AND at > $5 AND (vouched OR NOT $6) AND kind IN ('message', 'forward')
+    ORDER BY at LIMIT {MOST_TURNS})
 SELECT * FROM later WHERE at < coalesce(
     (SELECT min(at) FROM later WHERE kind = 'message' AND text ~ '[^[:space:]]'), 'infinity') ORDER BY at
 """
@@ -118,7 +124,7 @@ async def right_after(connection: Connection, message: Written) -> list[Turn]:
     """Return what came in that chat right after a message and begins no work of its own, oldest first."""
     place = message.place
     where = place.butler, place.channel, place.endpoint, place.conversation
-    return [_turn(row) for row in await connection.fetch(AFTER, *where, message.turn.at)]
+    return [_turn(row) for row in await connection.fetch(AFTER, *where, message.turn.at, place.vouched)]
 
 
 ADDRESSES: Final = "SELECT lookup FROM shared.contact_info WHERE contact_id = $1"

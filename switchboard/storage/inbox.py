@@ -196,9 +196,11 @@ async def went_to(connection: Connection, message_id: UUID, butler: str) -> bool
     return bool(await connection.fetchval(WENT_TO, message_id, butler))
 
 
+# INVARIANT: what nobody vouches for says nothing of where a mail goes that is vouched for; anybody can name its sender.
 THREAD: Final = """
 SELECT routed_to, received_at, thread = ANY ($5) AS by_thread FROM switchboard.inbox
 WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
+    AND (verified OR NOT $8)
     AND (thread = ANY ($5) OR received_at BETWEEN $6::timestamptz - $7::interval AND $6)
 ORDER BY thread = ANY ($5) DESC, received_at DESC LIMIT 1
 """
@@ -212,7 +214,7 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
     thread = [one for one in (message["reply_to"], message["thread"]) if one]
     place = message["channel"], message["endpoint_identity"], message["conversation"]
     now = message["received_at"]
-    went = await connection.fetchrow(THREAD, *place, message["id"], thread, now, lasts)
+    went = await connection.fetchrow(THREAD, *place, message["id"], thread, now, lasts, message["verified"])
     butler: str | None = went["routed_to"] if went is not None else None
     if (went is not None and went["by_thread"]) or not message["from_owner"]:
         return butler, ()
@@ -255,6 +257,7 @@ UPDATE switchboard.inbox m SET routed_to = CASE WHEN $3::text IS NOT NULL THEN c
     concerns = $6, answers = coalesce($5::uuid, (SELECT o.id FROM switchboard.inbox o
         WHERE o.channel = m.channel AND o.thread = m.reply_to AND o.endpoint_identity = m.endpoint_identity
             AND o.conversation = m.conversation AND o.id <> m.id AND o.kind <> 'reaction'
+            AND (o.verified OR NOT m.verified)
         ORDER BY o.received_at DESC LIMIT 1))
 WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() RETURNING routed_to
 """

@@ -413,6 +413,18 @@ async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> Non
     assert await house.sql.fetchval("SELECT count(*) FROM shared.sessions") == before
 
 
+async def test_what_nobody_vouches_for_stands_in_no_prompt_of_a_mail_that_is_vouched_for(
+    still_house: House, message: str
+) -> None:
+    address = str(await still_house.sql.fetchval(OWNERS_MAIL))
+    for text, verified in ((f"/health {message} mine", True), (f"{message} forged", False), (f"{message} now", True)):
+        mail = letter(text, address, f"<{uuid4().hex}@x.org>")
+        await begun(still_house, {**mail, "sender": {"identity": address, "verified": verified}})
+    session = await still_house.row("SELECT * FROM shared.sessions WHERE prompt = $1", f"{message} now")
+    said = (await asked(still_house, session)).prompt
+    assert [f"{message} {which}" in said for which in ("mine", "forged", "now")] == [True, False, True]
+
+
 async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, message: str) -> None:
     address = await still_house.sql.fetchval(OWNERS_MAIL)
     given = letter(f"{message} mail", str(address), f"<{uuid4().hex}@x.org>")

@@ -215,6 +215,18 @@ async def test_a_new_mail_of_the_owners_goes_to_no_butler_because_it_wrote_befor
     assert (row["routed_to"], row["routed_because"]) == ("health", "the default butler")
 
 
+async def test_what_nobody_vouches_for_says_not_where_the_owners_mail_goes(house: House, message: str) -> None:
+    address = f"{uuid4().hex}@example.org"
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    await contacts.add_address(house.sql, owner["id"], "email", address)
+    forged = await routed(house, letter(f"{message}: forged", address, f"<{uuid4().hex}@x.org>"))
+    await house.sql.execute("UPDATE switchboard.inbox SET routed_to = 'greeter' WHERE id = $1", forged["id"])
+    mail = letter(message, address, f"<{uuid4().hex}@x.org>")
+    row = await routed(house, {**mail, "sender": {"identity": address, "verified": True}})
+    assert (row["routed_to"], row["routed_because"]) == ("health", "the default butler")
+
+
 async def test_a_blocked_sender_proves_no_thread(house: House, message: str) -> None:
     chat = new_chat()
     made = await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, "telegram", chat), "owner")
