@@ -26,6 +26,7 @@ from switchboard.routing import (
     Incoming,
     RoutingRule,
     begins_work,
+    named_in,
 )
 from switchboard.storage import inbox, registry
 
@@ -45,6 +46,10 @@ NO_WORDS: Final = (
 LEFT_OUT: Final = (
     "{name} was asked only what stands above “{line}” in your mail: from there on it looks like another mail that you "
     "quote. If those are words of yours, write them again without such lines."
+)
+NO_SUCH_NAME: Final = (
+    "No butler is called {unknown}, so your message went to {name}. If you meant another one, write it again with that "
+    "one's name."
 )
 CHANGED_TOO_LATE: Final = (
     "Your change came too late: {name} was asked what your message said before. Write what is different in a new one."
@@ -155,7 +160,8 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
             work = Routed(row["id"], butler, because, row["text"], about or row["request_context"], whose)
-            said = _unread(row, butler, is_read=not await hand_over(connection, work))
+            _, unknown = named_in(message, [name for name, _ in known.butlers])
+            said = _unread(row, butler, unknown, is_read=not await hand_over(connection, work))
             untold = (row, said) if said else None
         elif held:
             untold = await _keep(connection, row, message, butler, rules)
@@ -173,14 +179,18 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
     return held
 
 
-def _unread(row: Record, butler: str, *, is_read: bool) -> str | None:
-    """Return what the owner is told of words that no butler reads, or not to their end; None if there is nothing."""
+def _unread(row: Record, butler: str, unknown: str | None, *, is_read: bool) -> str | None:
+    """Return what the owner is told of words that none reads, or another than was named, or not to their end.
+
+    None if there is nothing to tell.
+    """
     if not is_read:
         return NOT_READ.format(name=butler)
-    if not row["in_doubt"] or not is_owners_own(row):
-        return None
-    line = next((line for line in (row["quoted"] or "").split("\n") if line.strip()), "")
-    return LEFT_OUT.format(name=butler, line=in_line(line.strip()[:LONGEST_LINE]))
+    said = [NO_SUCH_NAME.format(unknown=unknown, name=butler)] if unknown else []
+    if row["in_doubt"] and is_owners_own(row):
+        line = next((line for line in (row["quoted"] or "").split("\n") if line.strip()), "")
+        said.append(LEFT_OUT.format(name=butler, line=in_line(line.strip()[:LONGEST_LINE])))
+    return " ".join(said) or None
 
 
 def _says_nothing(row: Record) -> bool:

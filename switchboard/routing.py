@@ -108,7 +108,7 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     blocked = next((rule for rule in rules if rule.butler is None), None)
     if blocked is not None and not message.from_owner:
         return Choice(None, f"blocked by rule {blocked.id}")
-    named, unknown = _named(message, facts.butlers)
+    named, unknown = named_in(message, facts.butlers)
     candidates = [
         (facts.answered, "it answers a message of this butler"),
         (named, "the owner named it"),
@@ -174,7 +174,7 @@ def _wrote_last(facts: RoutingFacts) -> tuple[str | None, str]:
     return next(iter(wrote), None), f"{why}, after {wrote[1]}" if len(wrote) > 1 else why
 
 
-def _named(message: Incoming, butlers: Sequence[str]) -> tuple[str | None, str | None]:
+def named_in(message: Incoming, butlers: Sequence[str]) -> tuple[str | None, str | None]:
     """Return whom the owner's own words name at their beginning; and the name, if nobody is called so."""
     found = _NAMED.match(message.text) if message.from_owner and message.kind == OWN_WORDS else None
     if found is None:

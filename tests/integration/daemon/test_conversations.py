@@ -285,6 +285,13 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NOT_READ.format(name="greeter")]
 
 
+async def test_the_owner_is_told_once_that_nobody_is_called_so(still_house: House, message: str) -> None:
+    [session] = await begun(still_house, event(f"/healht {message}", OWNER))
+    told = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
+    said = incoming.NO_SUCH_NAME.format(unknown="healht", name=session["butler"])
+    assert [one["envelope"]["delivery"]["message"] for one in told] == [said]
+
+
 @pytest.mark.parametrize("in_doubt", [True, False])
 async def test_the_owner_is_told_of_words_taken_for_a_quotation(
     still_house: House, message: str, *, in_doubt: bool
