@@ -12,7 +12,7 @@ from shared.db.clock import DatabaseClock, boot
 from shared.db.pool import Database
 from shared.errors import ButlersError
 from shared.loops import pause
-from shared.storage import keyring, sessions
+from shared.storage import keyring, session_list
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.directory")
@@ -72,7 +72,7 @@ class Directory:
         """Return whether a caller's token counts still, unless it is a daemon's; raise Unavailable if none can know."""
         async with self._db.work() as connection:
             if caller.kind in {"session", "classifier"}:
-                return await sessions.is_running(connection, caller.name, caller.jti)
+                return await session_list.is_running(connection, caller.name, caller.jti)
             return await discovery.is_live(connection, caller.jti)
 
     async def keep_keys(self, stopping: asyncio.Event) -> None:

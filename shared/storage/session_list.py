@@ -101,6 +101,14 @@ async def is_by_owner(connection: Connection, session_id: str, butler: str) -> b
     return bool(await connection.fetchval(IS_BY_OWNER, id_in(session_id), butler))
 
 
+IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running')"
+
+
+async def is_running(connection: Connection, butler: str, session_id: str) -> bool:
+    """Return whether this butler has a session of that id that runs."""
+    return bool(await connection.fetchval(IS_RUNNING, id_in(session_id), butler))
+
+
 ASKED = """
 SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_sessions WHERE id = $1 AND asked_by = $2
 """

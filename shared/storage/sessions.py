@@ -13,7 +13,6 @@ from uuid import UUID
 from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
-from shared.hashing import id_in
 from shared.storage.session_list import BY_OWNER
 
 TOPIC: Final = "sessions"
@@ -154,14 +153,6 @@ async def change_prompt(connection: Connection, message_id: str, text: str) -> b
     """Have a session that has not begun asked what its message says now, if that is anything; return whether it is."""
     changes = bool(text.strip())
     return changes and await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT]) == "UPDATE 1"
-
-
-IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running')"
-
-
-async def is_running(connection: Connection, butler: str, session_id: str) -> bool:
-    """Return whether this butler has a session of that id that runs."""
-    return bool(await connection.fetchval(IS_RUNNING, id_in(session_id), butler))
 
 
 @dataclass(frozen=True, slots=True)

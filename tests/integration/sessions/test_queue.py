@@ -162,7 +162,7 @@ async def test_a_session_that_ended_calls_nothing_more(still_house: House) -> No
     assert claimed is not None
     await finish(still_house, claimed)
     async with still_house.context("greeter").db.work() as connection:
-        assert not await sessions.is_running(connection, "greeter", claimed.id)
+        assert not await session_list.is_running(connection, "greeter", claimed.id)
         with pytest.raises(Forbidden):
             await session_steps.begun(connection, "greeter", claimed.id, "notify", {})
         with pytest.raises(InvalidInput):
