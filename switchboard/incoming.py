@@ -220,7 +220,9 @@ async def _keep(
     if row["kind"] == EDIT:
         original = await inbox.edited(connection, row) if butler is not None else None
         return await _change(connection, row, message, original, rules) if original is not None else None
-    if butler is not None and row["kind"] in SHOWN and not message.from_owner:
+    # Of a contact it may be news, such as what a hotel's program writes; of anybody else it would be advertising.
+    of_contact = row["kind"] == AUTOMATIC and message.contact is not None and message.is_proved
+    if butler is not None and (row["kind"] in SHOWN or of_contact) and not message.from_owner:
         await inbox.show(connection, row["id"])
     return None
 

@@ -73,6 +73,8 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
         lines.append(f"Written in {group} ({in_line(row['conversation'])}): everybody in it reads what you answer.")
     if row["kind"] == "forward":
         lines.append("They forwarded somebody else's words.")
+    if row["kind"] == "automatic":
+        lines.append("A program of theirs sent it, or a list.")
     if row["kind"] == "edit":
         lines.append("They changed what they had written before.")
     written = written_at(row["observed"], row["received_at"]) or row["received_at"]

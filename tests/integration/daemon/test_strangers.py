@@ -382,6 +382,26 @@ async def test_the_command_that_blocks_a_sender_holds_no_word_of_theirs(still_ho
     assert await turns.written_by(still_house.sql, begins) == ("email", sender)
 
 
+async def test_what_a_contacts_program_sends_is_shown_and_nobody_elses(still_house: House, message: str) -> None:
+    hotel, shop = (f"{uuid4().hex}@example.org" for _ in range(2))
+    await still_house.contact("Hotel", email=hotel)
+    shown_to_owner = list[str | None]()
+    for sender, verified in ((hotel, True), (hotel, False), (shop, True)):
+        mail = letter(f"{message} {sender}", sender, f"<{uuid4().hex}@x.org>", event={"kind": "automatic"})
+        given = {**mail, "sender": {"identity": sender, "verified": verified}}
+        assert (await still_house.hop("messenger", "switchboard", "ingest", given))["status"] == "ok"
+        await there(still_house)
+        await incoming.route_waiting(still_house.context("switchboard"))
+        newest = "SELECT id, stranger FROM switchboard.inbox WHERE sender = $1 ORDER BY received_at DESC LIMIT 1"
+        row = await still_house.row(newest, sender)
+        shown_to_owner.append(row["stranger"])
+        if verified and sender == hotel:
+            found = await stranger_cards.one(still_house.sql, str(row["id"]))
+            assert found is not None
+            assert "A program of theirs sent it" in str(stranger.words(found, has_buttons=True)[1])
+    assert shown_to_owner == ["waits", None, None]
+
+
 async def test_the_card_of_words_that_were_written_long_ago_says_when(still_house: House, message: str) -> None:
     for when, observed in (("late", {"observed_at": "2026-11-20T22:05:00+00:00"}), ("now", dict[str, object]())):
         row = await bring(still_house, event(f"{message} {when}", new_chat(), event=observed))
