@@ -14,6 +14,7 @@ from shared.display.visible import in_line
 from shared.errors import Away, Unavailable
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
+from shared.hashing import digest
 from shared.loops import apart, either
 from shared.storage import notices, session_list, sessions
 from shared.storage.notices import Notice
@@ -113,7 +114,8 @@ async def _tell_owner(context: Context, message: Record, words: str) -> None:
     brings it on its way.
     """
     said = {"channel": message["request_context"]["source_channel"], "message": words}
-    key = {**message["request_context"], "idempotency_key": f"unread:{message['id']}"}
+    # What else is told of the same message is another message.
+    key = {**message["request_context"], "idempotency_key": f"unread:{message['id']}:{digest('told', words)[:8]}"}
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     with apart(log, "the owner is not told", through=(Unavailable,), message=message["id"]):
         await admit(admitter, accept(context.name, {**said, "request_context": key}))

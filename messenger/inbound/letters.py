@@ -32,13 +32,12 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
     async with context.db.work() as connection:
         original = await queries.mailed(connection, letter.answers, letter.sender) if letter.answers else None
     try:
-        event = await asyncio.to_thread(envelope, endpoint, arrived, original)
-        size = len((event.payload.text + (event.payload.quoted or "")).encode())
+        size = min(len(letter.words.encode()), LONGEST_WORDS + LONGEST_QUOTED)
         async with context.db.work() as connection:
             if not await strangers.takes_mail(connection, letter.sender, size, vouched=letter.verified):
                 return False
             # In one unit of work with the count, so that what has to wait is not counted twice.
-            return await bring(context, event)
+            return await bring(context, await asyncio.to_thread(envelope, endpoint, arrived, original))
     except ValidationError as wrong:
         log.warning("a mail is nobody's message", fields=wrong.error_count())
         return False

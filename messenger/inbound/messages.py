@@ -48,7 +48,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     message, ids = await _whole(connection, bot, row)
     outcome: str = "ignored"
     calls: Sequence[Call] = ()
-    later = changed(row["body"])
+    later = await _of_album(connection, bot, row["update_id"], changed(row["body"]))
     if later is not None:
         await _bring_in(worker, bot, row["update_id"], later)
         outcome, calls = "ingested", await _stays(connection, bot, row["update_id"], later)
@@ -88,7 +88,19 @@ async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object,
     # What a part says of its sender counts for no other.
     parts = [one for one in found if _whose(one["message"]) == _whose(message)]
     spoken = next((one["message"] for one in parts if _words(one["message"])), message)
-    return {**spoken, "parts": [one["message"] for one in parts]}, [one["update_id"] for one in parts] or [update_id]
+    said = "\n\n".join(filter(None, (_words(one["message"]) for one in parts)))
+    whole = {**spoken, "caption": said, "parts": [one["message"] for one in parts]}
+    return whole, [one["update_id"] for one in parts] or [update_id]
+
+
+async def _of_album(
+    connection: Connection, bot: str, update_id: int, edit: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    """Return an edit of an album without words as one of the message that the album is, whichever photo was edited."""
+    if edit is None or "media_group_id" not in edit:
+        return edit
+    first = await updates.first_of_album(connection, bot, update_id, edit)
+    return edit if first is None else {**edit, "message_id": first}
 
 
 async def _goes_with_words(

@@ -275,6 +275,21 @@ async def changes_answer(connection: Connection, bot: str, update_id: int) -> bo
     return bool(await connection.fetchval(CHANGES_ANSWER, bot, update_id))
 
 
+# Of an album of which no part had words its first part is the message.
+FIRST_OF_ALBUM = """
+SELECT (array_agg(body #> '{message,message_id}' ORDER BY update_id))[1] AS first FROM messenger.updates
+WHERE bot = $1 AND update_id BETWEEN $2::bigint - 10000 AND $2 AND outcome = 'ingested'
+    AND body #> '{message,media_group_id}' = $3::jsonb
+HAVING bool_and(coalesce(body #>> '{message,caption}', '') = '')
+"""
+
+
+async def first_of_album(connection: Connection, bot: str, update_id: int, edit: Mapping[str, object]) -> object | None:
+    """Return the number of the message that an album without words is, of which this is an edit; None if it had any."""
+    found: object | None = await connection.fetchval(FIRST_OF_ALBUM, bot, update_id, edit["media_group_id"])
+    return found
+
+
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = ANY ($2)
 """

@@ -68,6 +68,10 @@ KNOWN: Final = {
         f"Yes.\n\nOn Friday Anna wrote to me:\nshe comes at nine.\n\n{HEAD}\n{REPEATED}",
         "Yes.\n\nOn Friday Anna wrote to me:\nshe comes at nine.",
     ),
+    "an option below a trimmed quotation": (
+        f"Hello,\n\n{HEAD}\n> {FIRST}\n\n{SECOND}\n\nAnd at which of the three, I do not mind.",
+        f"Hello,\n\n{SECOND}\n\nAnd at which of the three, I do not mind.",
+    ),
     "one line of it": (f"{FIELDS}{ASKED}\n\nAt which of the three places?", "At which of the three places?"),
 }
 
@@ -77,6 +81,13 @@ def test_of_an_answer_to_what_is_known_only_what_repeats_it_is_no_word_of_the_wr
     found = parted_by(text, ASKED)
     assert found is not None
     assert (found.own, found.in_doubt) == (own, False)
+
+
+def test_what_repeats_a_part_without_signs_is_in_doubt() -> None:
+    found = parted_by(f"Yes.\n\n{FIELDS}{FIRST}\n\nFor Anna.", ASKED)
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Yes.", True)
+    assert found.quoted.endswith("For Anna.")
 
 
 def test_what_repeats_nothing_is_told_from_what_does() -> None:

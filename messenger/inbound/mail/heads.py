@@ -51,8 +51,6 @@ _SUBJECT: Final = re.compile(
     r"|主题|主旨|件名)\s*[:\uff1a]",
     re.IGNORECASE,
 )
-# GroupWise begins so, and puts no signs before what follows.
-ARROWS: Final = re.compile(r"\s*>{2,}[^>\n].*>{2,}\s*\Z")
 _ADDRESS: Final = re.compile(r"[^\s<>@,;:()\[\]\"]{1,64}@[^\s<>@,;:()\[\]\"]{1,253}")
 _DAY: Final = re.compile(r"20\d\d|\d{1,2}[./-]\d{1,2}[./-]\d\d")
 _MOST_FIELDS: Final = 8
@@ -157,6 +155,12 @@ def has_sign(line: str) -> bool:
     return line.lstrip().startswith(">")
 
 
+def is_between_arrows(line: str) -> bool:
+    """Return whether a line begins and ends with arrows: GroupWise begins so, and puts no signs before what follows."""
+    bare = line.strip()
+    return bare.startswith(">>") and bare.endswith(">>") and bool(bare.strip("> "))
+
+
 def may_be_head(line: str, sender: str) -> bool:
     """Return whether a line names somebody else than the sender by an address, or a day by its numbers."""
     others = (one for one in _ADDRESS.findall(line[:_LONGEST_SAID]) if one.casefold() != sender.casefold())
@@ -165,7 +169,7 @@ def may_be_head(line: str, sender: str) -> bool:
 
 def is_head(lines: list[str], at: int) -> bool:
     """Return whether these lines say so much of who wrote what follows that nobody writes so by oneself."""
-    if is_separator(lines[at]) or ARROWS.match(lines[at]):
+    if is_separator(lines[at]) or is_between_arrows(lines[at]):
         return any(map(str.isalpha, lines[at])) or bool(
             _FROM.fullmatch("".join(lines[at + 1 : at + 2])[:_LONGEST_HEAD])
         )

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Final
 
 from messenger.inbound.mail.heads import (
-    ARROWS,
     begins_the_rest,
     has_fields,
     has_sign,
     head_above,
+    is_between_arrows,
     is_head,
     is_separator,
     lines_of,
@@ -58,7 +58,7 @@ def parted_answer(text: str, sender: str) -> Parted:
     lines = lines_of(text)
     marks, rest = _marked(lines, partial(begins_the_rest, lines))
     signs = marks.index(True) if True in marks else rest
-    if signs < rest and ARROWS.match(lines[signs]):
+    if signs < rest and is_between_arrows(lines[signs]):
         rest = signs
     heads = (at for at, line in enumerate(lines[: min(signs, rest)]) if may_be_head(line, sender))
     rest = next(heads, rest)
@@ -66,16 +66,26 @@ def parted_answer(text: str, sender: str) -> Parted:
 
 
 def parted_by(text: str, original: str) -> Parted | None:
-    """Return what a mail says that answers `original`; None if it does not repeat that, or too little to tell."""
+    """Return what a mail says that answers `original`; None if it does not repeat that, or too little to tell.
+
+    Without signs words of the writer's stand out only among all of the original: where some of it is missing, all of it
+    may be own words.
+    """
     lines = lines_of(text)
-    repeated = _repeated(lines, original)
-    if repeated is None:
+    whole, bare = _bare(original[:_LONGEST_ORIGINAL]), [_bare(line) for line in lines]
+    begins = _where_it_begins(lines, bare, whole)
+    if begins is None:
         return None
     marks, _ = _marked(lines, None)
-    first = min(repeated)
+    first, letters = begins
+    head = head_above(lines, first)
+    repeated = set(range(head, first))
+    if not has_sign(lines[first]):
+        found = _repeated(bare, first, letters, whole)
+        if found is None:
+            return _at(lines, marks, head, in_doubt=True)
+        repeated |= found
     marks = [is_quoted or at in repeated for at, is_quoted in enumerate(marks)]
-    for at in range(head_above(lines, first), first):
-        marks[at] = True
     return _at(lines, marks, len(lines))
 
 
@@ -107,40 +117,38 @@ def _marked(lines: list[str], begins: Callable[[int], bool] | None) -> tuple[lis
     return marks, len(lines)
 
 
-def _repeated(lines: list[str], original: str) -> set[int] | None:
-    """Return which lines repeat the original, from its first words on; None if none do, or it is too short to tell."""
-    whole, bare = _bare(original[:_LONGEST_ORIGINAL]), [_bare(line) for line in lines]
-    begins = _where_it_begins(lines, bare, whole)
-    if begins < 0:
-        return None
-    found = set[int]()
-    came = at = 0
-    for n, line in enumerate(bare):
-        came += len(line)
-        if came <= begins or at >= len(whole) or not line:
-            continue
+def _repeated(bare: list[str], first: int, letters: int, whole: str) -> set[int] | None:
+    """Return which lines repeat the original; None if some of it is missing.
+
+    Of the first line so many letters are its head.
+    """
+    found, at = set[int](), 0
+    for n, line in enumerate(bare[first:], start=first):
         # What stands before it on the same line is its head.
-        said = line[max(0, begins - came + len(line)) :]
+        said = line[letters:] if n == first else line
         same = _alike(said, whole[at : at + len(said)])
-        later = whole.find(said, at) if len(said) >= _LEAST_KEY else -1
-        if same == len(said) or same >= _LEAST_KEY:
+        # Some programs add to a line, such as an address behind its words.
+        if said and (same == len(said) or (same >= _LEAST_KEY and same * 2 > len(said))):
             at += same
-        elif later >= 0:
-            at = later + len(said)
-        else:
-            continue
-        found.add(n)
-    return found
+            found.add(n)
+    return found if at >= len(whole) else None
 
 
-def _where_it_begins(lines: list[str], bare: list[str], whole: str) -> int:
-    """Return after how many of the lines' letters the original begins; -1 if nowhere."""
+def _where_it_begins(lines: list[str], bare: list[str], whole: str) -> tuple[int, int] | None:
+    """Return the line in which the original begins, and how many letters stand before it there; None if nowhere."""
     alike = (at for at, said in enumerate(bare) if len(said) >= _LEAST_KEY and whole.startswith(said))
     for at in islice(alike, _MOST_ALIKE):
         # The writer's own words may begin alike, and stand below no head.
         if has_sign(lines[at]) or head_above(lines, at) < at:
-            return sum(map(len, bare[:at]))
-    return "".join(bare).find(whole[:_KEY]) if len(whole) >= _LEAST_KEY else -1
+            return at, 0
+    left = "".join(bare).find(whole[:_KEY]) if len(whole) >= _LEAST_KEY else -1
+    if left < 0:
+        return None
+    for at, line in enumerate(bare):
+        if left < len(line):
+            return at, left
+        left -= len(line)
+    return None
 
 
 def _bare(text: str) -> str:

@@ -328,3 +328,34 @@ async def test_an_album_is_one_message_with_all_its_files_however_they_come(stil
     assert (second["text"], files(second)) == (message, ["1", "3", "5"])
     [theirs] = await still_house.sql.fetch(CAME, str(other))
     assert files(theirs) == ["2"]
+
+
+async def test_all_captions_of_an_album_count_and_one_put_in_later_is_its_message_s(
+    still_house: House, message: str
+) -> None:
+    worker, stopping, one = still_house.worker(), asyncio.Event(), fresh.chat()
+    telegram = worker.channels["telegram"]
+    assert isinstance(telegram, TelegramChannel)
+    later = photo(5, one, "8", caption=message, edit_date=1790000009)
+    said = [
+        *(photo(n, one, "7", caption=f"{message} {n}") for n in (1, 2)),
+        *(photo(n, one, "8") for n in (3, 4)),
+        {"update_id": 5, "edited_message": {**later["message"], "message_id": 4}},  # type: ignore[dict-item]
+    ]
+    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, "4252", stopping))
+    try:
+        for update in said:
+            await still_house.sql.execute(UPDATE, "4252", update["update_id"], *updates.pared([update]))
+            await still_house.sql.execute(A_MINUTE_AGO, "4252")
+            if update["update_id"] in (2, 4, 5):
+                worker.context.wakes["updates"]()
+                await eventually(partial(still_house.sql.fetchrow, HANDLED, "4252", update["update_id"]))
+    finally:
+        stopping.set()
+        await handling
+    rows = await still_house.sql.fetch("SELECT text, thread FROM switchboard.inbox WHERE sender = $1", str(one))
+    assert {(row["text"], row["thread"]) for row in rows} == {
+        (f"{message} 1\n\n{message} 2", f"{one}:1"),
+        ("", f"{one}:3"),
+        (message, f"{one}:3"),
+    }
