@@ -19,6 +19,7 @@ from shared.display.brakes import held_back
 from shared.errors import ButlersError, InvalidInput
 from shared.postgres import server
 from shared.storage import brakes, contacts
+from shared.storage import restored as put_back
 from shared.storage.brakes import Scope
 
 app = typer.Typer(help="Pause sending until you lift the brake.", no_args_is_help=True)
@@ -132,15 +133,17 @@ def restored(home_folder: HomeOption = None) -> None:
 
     async def write() -> str | None:
         async with as_owner(settings) as connection:
-            return await brakes.restored(connection, "owner", await owner_id(connection))
+            return await put_back.by_word(connection, await owner_id(connection))
 
     if settings.database_url is None and server.running(settings.home) is None:
         # The database is not up: put the witness ahead of whatever rows there are, so that the start finds them behind.
         places = witness.places(settings.home, "messenger", settings.witness)
         seen = witness.furthest(places) or Seen()
         witness.write(places, witness.ahead(seen, AHEAD))
-    elif asyncio.run(write()) is None:
+    elif (ended := asyncio.run(write())) is None:
         raise ButlersError("That is already known.", "See `butlers brake status`.")
+    else:
+        say(ended)
     say("Noted. Delivery of messages waiting for others becomes unconfirmed, and nothing is sent to others until")
     say("you have checked rules, brakes, contacts and keys, and lifted the brake with `butlers brake off`.")
 

@@ -24,44 +24,60 @@ CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LE
 """
 FIT: Final = f"SELECT {FITS} FROM messenger.witness"
 LEAP_AHEAD: Final = f"UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {LEAP}"
-# What ran then is over as well. A session that classifies says nothing to the owner: the words it was asked about go on
-# without it.
+LEAPT_TO: Final = f"{LEAP_AHEAD} RETURNING beat"
+
+
+async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
+    """Look whether a backup was put back; put the brake on and end what is open in it; return a sentence if it was one.
+
+    `places` are where the witness lies that knows of later rows.
+    """
+    try:
+        seen = witness.furthest(places)
+    except Unavailable as unread:
+        return [str(unread)]
+    if await connection.fetchval(FIT, *witnessed(seen)):
+        return []
+    # INVARIANT: nothing that was let through in the backup begins before the Messenger has made it uncertain.
+    await brakes.hold_markers(connection)
+    known = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None
+    await brakes.restored(connection, "migrate", None, witness=known)
+    leapt = await connection.fetchval(LEAPT_TO, seen.beat if seen else None)
+    if seen is None:
+        # A home without a witness has one from now on, so that this is found once.
+        with suppress(Unavailable):  # the Messenger says why, and lets nothing leave for others
+            witness.write(places[:1], witness.Seen(leapt))
+    return [await _end(connection)]
+
+
+async def by_word(connection: Connection, by: str) -> str | None:
+    """Put the brake on by the owner's word, end what is open, and return a sentence.
+
+    Returns None if such a brake waits already: what is open by now was asked since.
+    """
+    if await brakes.restored(connection, "owner", by) is None:
+        return None
+    return await _end(connection)
+
+
+# What ran then is over as well; what its butler holds at this moment is not of a backup, and keeps nobody waiting. A
+# session that classifies says nothing to the owner: the words it was asked about go on without it.
 END_OPEN: Final = """
 UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL,
     untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
-WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL
+WHERE id IN (SELECT id FROM shared.sessions
+    WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL FOR UPDATE SKIP LOCKED)
 """
-# An agent that is shown them in its next session decides what to do; none begins for them by itself.
-LET_SLEEP: Final = "UPDATE shared.notices SET wakes = false WHERE state = 'queued' AND wakes"
 # As at the first start: what lies in the mailbox by now is not read.
 FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
 
 
-async def end_open(connection: Connection, places: Sequence[Path]) -> list[str]:
-    """Put the brake on and end the sessions of a backup that was put back; return a sentence if it was one.
-
-    Its mails stay unread.
-
-    `places` are where the witness lies that knows of later rows.
-    """
-    seen = None
-    with suppress(Unavailable):  # the Messenger says why, and lets nothing leave for others
-        seen = witness.furthest(places)
-    # A home that never had a witness, such as one of several, is nothing to go by here.
-    if seen is not None and not await connection.fetchval(FIT, *witnessed(seen)):
-        # INVARIANT: nothing that was let through in the backup begins before the Messenger has made it uncertain.
-        await brakes.hold_markers(connection)
-        known = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at}
-        await brakes.restored(connection, "migrate", None, witness=known)
-        await connection.execute(LEAP_AHEAD, seen.beat)
-    elif await brakes.unhandled(connection) is None:
-        return []
+async def _end(connection: Connection) -> str:
     ended = int((await connection.execute(END_OPEN, MAY_BE_DONE)).split()[-1])
-    await connection.execute(LET_SLEEP)
     await connection.execute(FORGET_MAILBOXES)
     waited = f"{ended} session{'' if ended == 1 else 's'}"
-    return [f"A backup was restored: {waited} ended that were in it, and mails that came before now stay unread."]
+    return f"A backup was restored: {waited} ended that were in it, and mails that came before now stay unread."
 
 
 def witnessed(seen: witness.Seen | None) -> tuple[int | None, int, str]:

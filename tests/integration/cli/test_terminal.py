@@ -181,7 +181,6 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "backup": [Run((HOSTILE,), 1, "one of your own")],
     "brake status": [Run()],
     "brake on": [Run(("--butler", HOSTILE), 0), Run(("--contact", f"{HOSTILE}x"), 1), Run(("--channel", HOSTILE), 1)],
-    "restored": [Run()],
     "routes list": [Run(says="nobody"), Run(("--json",), says=ROUTED_BY)],
     "routes add": [
         Run(("health", "--channel", "telegram", "--from", CHAT)),
@@ -241,6 +240,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "sessions list": [Run(says="running"), Run(("--butler", HOSTILE))],
     "sessions show": [Run((DONE,), says="running"), Run((HOSTILE,), 1)],
     "sessions stop": [Run((HOSTILE,), 1), Run((DONE,))],
+    "restored": [Run()],  # after those about sessions, which it ends
     "sign-in": [Run(code=1)],
     "status": [Run()],
     "token": [Run((HOSTILE,), 1)],

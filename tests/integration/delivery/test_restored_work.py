@@ -1,5 +1,6 @@
 """What a backup that was put back would do a second time ends before anything starts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -9,12 +10,13 @@ import pytest
 import pytest_asyncio
 
 from butlers import fleet
+from butlers.cli.terminal import as_owner, owner_id
 from butlers.setup import migrate
 from messenger.delivery.witness import Witness
 from messenger.storage import mailboxes
+from shared.config.settings import Secret
 from shared.db import witness
-from shared.storage import notices, session_list, sessions
-from shared.storage.notices import Notice
+from shared.storage import restored, session_list, sessions
 from shared.storage.restored import MAY_BE_DONE
 from tests.integration.house import House, opened
 from tests.rig.cluster import BUTLERS, Cluster
@@ -25,6 +27,8 @@ BEGIN = """
 UPDATE shared.sessions SET status = 'running', began_at = now(), holder = 'gone', lease_until = now(), attempt = 1,
     limits = '{}' WHERE id = $1
 """
+HOLD_SESSION = "SELECT FROM shared.sessions WHERE id = $1 FOR NO KEY UPDATE"
+FOUND = "SELECT count(*) FROM shared.brakes WHERE reason = 'restored'"
 MAILBOXES = "SELECT count(*) FROM messenger.mailboxes"
 
 
@@ -52,7 +56,6 @@ async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_to
     await house.sql.execute(BEGIN, running)
     async with house.context("messenger").db.work() as connection:
         await mailboxes.take_lease(connection, "a mailbox", "me", timedelta(minutes=1))
-        await notices.add(connection, "greeter", Notice("owner", "decision", "No.", trust="owner", wakes=True))
     await Witness(places).look(house.context("messenger"))
     assert await before_a_start(house) == []
     assert (await house.row(SESSION, waiting))["status"] == "waiting"
@@ -67,6 +70,71 @@ async def test_what_waits_or_ran_ends_before_anything_starts_and_the_owner_is_to
         row = await house.row(SESSION, session)
         assert (row["status"], row["untold"]) == ("lost", f"{MAY_BE_DONE} It was asked: “Water the roses.”")
     assert await house.sql.fetchval(MAILBOXES) == 0
-    assert await house.sql.fetch("SELECT FROM shared.notices WHERE wakes") == []
     await Witness(places).open(house.context("messenger"))
     assert await before_a_start(house) == [], "the Messenger has seen to it"
+
+
+async def asked(house: House) -> str:
+    """A session that waits for its butler."""
+    session = str(uuid4())
+    async with house.context("switchboard").db.work() as connection:
+        await sessions.enqueue_message(connection, session, "greeter", "Water the roses.", {}, session_list.OWN)
+    return session
+
+
+async def status(house: House, session: str) -> str:
+    return str((await house.row(SESSION, session))["status"])
+
+
+async def said_by_the_owner(house: House) -> str | None:
+    async with as_owner(replace(house.settings, database_url=Secret(house.dsn))) as connection:
+        return await restored.by_word(connection, await owner_id(connection))
+
+
+async def test_the_owners_word_ends_it_too_and_once_alone(house: House) -> None:
+    """Home and rows came back together, no witness knows of it, and `butlers migrate` comes before that word."""
+    before = await asked(house)
+    async with house.context("messenger").db.work() as connection:
+        await mailboxes.take_lease(connection, "a mailbox", "me", timedelta(minutes=1))
+    await Witness(witness.places(house.settings.home, "messenger", None)).look(house.context("messenger"))
+    assert await before_a_start(house) == []
+    told = await said_by_the_owner(house)
+    assert told is not None
+    assert "session ended" in told
+    assert (await status(house, before), await house.sql.fetchval(MAILBOXES)) == ("lost", 0)
+    since = await asked(house)
+    assert await said_by_the_owner(house) is None
+    assert await before_a_start(house) == []
+    assert await status(house, since) == "waiting"
+
+
+async def test_a_session_that_its_butler_holds_keeps_the_owners_word_from_nothing(house: House) -> None:
+    held, free = await asked(house), await asked(house)
+    async with house.context("greeter").db.work() as holding:
+        await holding.execute(HOLD_SESSION, held)
+        async with asyncio.timeout(3):
+            assert await said_by_the_owner(house) is not None
+    assert (await status(house, held), await status(house, free)) == ("waiting", "lost")
+
+
+async def test_rows_somebody_has_sent_from_under_a_home_without_a_witness_are_a_backup_and_found_once(
+    house: House,
+) -> None:
+    places = witness.places(house.settings.home, "messenger", None)
+    await Witness(places).look(house.context("messenger"))
+    waiting = await asked(house)
+    places[0].unlink()
+    [said] = await before_a_start(house)
+    assert said.startswith("A backup was restored: 1 session ended")
+    assert await status(house, waiting) == "lost"
+    assert await before_a_start(house) == []
+    await Witness(places).open(house.context("messenger"))
+    assert await house.sql.fetchval(FOUND) == 1
+
+
+async def test_a_witness_that_cannot_be_read_before_the_start_is_said(house: House) -> None:
+    [place] = witness.places(house.settings.home, "messenger", None)
+    place.unlink(missing_ok=True)
+    place.mkdir()
+    [said] = await before_a_start(house)
+    assert said.startswith(f"The witness {place} cannot be read")
