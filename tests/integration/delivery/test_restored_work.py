@@ -16,7 +16,8 @@ from messenger.delivery.witness import Witness
 from messenger.storage import mailboxes
 from shared.config.settings import Secret
 from shared.db import witness
-from shared.storage import restored, session_list, sessions
+from shared.storage import notices, restored, session_list, sessions
+from shared.storage.notices import Notice, Pace
 from shared.storage.restored import MAY_BE_DONE
 from tests.integration.house import House, opened
 from tests.rig.cluster import BUTLERS, Cluster
@@ -138,3 +139,22 @@ async def test_a_witness_that_cannot_be_read_before_the_start_is_said(house: Hou
     place.mkdir()
     [said] = await before_a_start(house)
     assert said.startswith(f"The witness {place} cannot be read")
+
+
+async def test_what_was_to_wake_an_agent_in_it_begins_no_session(house: House) -> None:
+    """The agent may have been told since; what happens later wakes it."""
+
+    async def begins() -> bool:
+        async with house.context("greeter").db.work() as connection:
+            return await notices.begins_one(connection, "greeter", Pace(gather=timedelta(0)))
+
+    async def add(text: str) -> None:
+        async with house.context("messenger").db.work() as connection:
+            await notices.add(connection, "greeter", Notice("messenger", "decided", text, wakes=True))
+
+    await add("The owner said no.")
+    assert await begins()
+    assert await said_by_the_owner(house) is not None
+    assert not await begins()
+    await add("The owner said yes.")
+    assert await begins()
