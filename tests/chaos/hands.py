@@ -116,9 +116,9 @@ async def _approve(fleet: Fleet) -> None:
 
 
 async def _kill_one(fleet: Fleet, living: list[tuple[str, Process]], rng: Random, done: Done) -> None:
-    """Kill a child if there is one and the dice say so, else a daemon, which is started again at once."""
+    """Kill a child if there is one and no more of them than daemons were killed, else a daemon, which begins again."""
     there = children(fleet.house.home)
-    if there and rng.random() < 0.5:
+    if there and done.children <= done.daemons:
         try:
             os.kill(rng.choice(there), signal.SIGKILL)
         except ProcessLookupError:

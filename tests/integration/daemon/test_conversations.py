@@ -327,16 +327,15 @@ async def test_the_owner_is_told_of_a_mail_without_words(
 
 
 async def test_of_one_message_the_owner_is_told_all_that_there_is_to_tell(still_house: House, message: str) -> None:
-    number, said = 810_006, f"/health {message}"
-    edit = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit"}
-    written = (event(said, OWNER, number), event(f"{said} edited", OWNER, number, event=edit))
+    said, edit = f"/health {message}", {"kind": "edit", "external_event_id": f"{OWNER}:810006:edit"}
+    written = (event(said, OWNER, 810_006), event(f"{said} edited", OWNER, 810_006, event=edit))
     await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
     for given, thinking in zip(written, (["greeter"], ["greeter", "health"]), strict=True):
         await bring(still_house, given)
         async with still_house.context("switchboard").db.work() as connection:
             for name in BUTLERS:
-                beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name in thinking)
-                await registry.all_seen(connection, [beat])
+                at, tools = "http://127.0.0.1:1", list[str]()
+                await registry.all_seen(connection, [(name, at, "butler", tools, "ready", name in thinking)])
         await incoming.route_waiting(still_house.context("switchboard"))
     row = await still_house.row("SELECT * FROM switchboard.inbox WHERE text = $1", said)
     told = await still_house.sql.fetch(TOLD, row["request_context"]["request_id"])

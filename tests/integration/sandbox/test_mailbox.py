@@ -49,7 +49,7 @@ async def test_an_answer_written_on_the_page_is_in_the_mailbox_also_after_a_rest
         assert isinstance(item, Arrived)
         letter = item.letter
         assert (uid, letter.sender, letter.display_name) == (1, "chloe@example.org", "Chloe <b>")
-        assert (letter.words, letter.reply_to, letter.verified) == ("Yes\n& no", "<n.1@sandbox.test>", False)
+        assert (letter.words.strip(), letter.reply_to, letter.verified) == ("Yes\n& no", "<n.1@sandbox.test>", False)
         assert (await found(box, Seen(after.uidvalidity, 1, LONG_AGO.date(), LONG_AGO))).items == ()
 
 
