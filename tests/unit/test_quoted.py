@@ -14,6 +14,10 @@ ANSWERS: Final = {
     "gmail": (f"On Mon, Nov 23, 2026 at 9:00 AM Eve <eve@x.org> wrote:\n\n{SIGNED_LINES}", False),
     "outlook": (f"{'_' * 32}\nFrom: Eve\nSent: Monday, 23 November 2026\nTo: o\nSubject: hi\n\n{THEIRS}", False),
     "outlook, swedish": (f"Från: Eve\nSkickat: den 23 november 2026\nTill: o\nÄmne: hi\n\n{THEIRS}", False),
+    "groupwise, on two lines": (
+        f">>> On 11/23/2026 at 9:00 AM, in message\n<5E2@x.org>, Eve <eve@x.org> wrote:\n\n{THEIRS}",
+        False,
+    ),
     "groupwise": (f">>> Eve <eve@x.org> 11/23/2026 9:00 AM >>>\n{THEIRS}", False),
     "aol": (f"In a message dated 11/23/2026 9:00:00 A.M. Eastern Standard Time,\neve@x.org writes:\n\n{THEIRS}", True),
     "the bat": (f"Вы писали 23 ноября 2026, 9:00:00:\n\n{SIGNED_LINES.replace('>', 'E>')}", True),

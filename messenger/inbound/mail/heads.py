@@ -155,10 +155,11 @@ def has_sign(line: str) -> bool:
     return line.lstrip().startswith(">")
 
 
-def is_between_arrows(line: str) -> bool:
-    """Return whether a line begins and ends with arrows: GroupWise begins so, and puts no signs before what follows."""
+def begins_with_arrows(line: str) -> bool:
+    """Return whether a line is a head behind arrows: GroupWise begins so, and puts no signs before what follows."""
     bare = line.strip()
-    return bare.startswith(">>") and bare.endswith(">>") and bool(bare.strip("> "))
+    is_between = bare.startswith(">>") and bare.endswith(">>") and bool(bare.strip("> "))
+    return is_between or (bare.startswith(">>>") and may_be_head(bare, ""))
 
 
 def may_be_head(line: str, sender: str) -> bool:
@@ -169,7 +170,7 @@ def may_be_head(line: str, sender: str) -> bool:
 
 def is_head(lines: list[str], at: int) -> bool:
     """Return whether these lines say so much of who wrote what follows that nobody writes so by oneself."""
-    if is_separator(lines[at]) or is_between_arrows(lines[at]):
+    if is_separator(lines[at]) or begins_with_arrows(lines[at]):
         return any(map(str.isalpha, lines[at])) or bool(
             _FROM.fullmatch("".join(lines[at + 1 : at + 2])[:_LONGEST_HEAD])
         )

@@ -12,10 +12,10 @@ from typing import Final
 
 from messenger.inbound.mail.heads import (
     begins_the_rest,
+    begins_with_arrows,
     has_fields,
     has_sign,
     head_above,
-    is_between_arrows,
     is_head,
     is_separator,
     lines_of,
@@ -58,7 +58,7 @@ def parted_answer(text: str, sender: str) -> Parted:
     lines = lines_of(text)
     marks, rest = _marked(lines, partial(begins_the_rest, lines))
     signs = marks.index(True) if True in marks else rest
-    if signs < rest and is_between_arrows(lines[signs]):
+    if signs < rest and begins_with_arrows(lines[signs]):
         rest = signs
     heads = (at for at, line in enumerate(lines[: min(signs, rest)]) if may_be_head(line, sender))
     rest = next(heads, rest)
