@@ -79,7 +79,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
 async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object, list[int]]:
     """Return the message of an update, and the updates that it came in.
 
-    An album is one message, with the words of one part and the files of all.
+    An album is one message, with the words and the files of all its parts.
     """
     message, update_id = row["body"].get("message"), row["update_id"]
     if not updates.is_of_album(row["body"]):
