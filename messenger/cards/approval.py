@@ -19,7 +19,10 @@ from shared.db.pool import Connection, Record
 from shared.display import approval
 from shared.display.approval import Asked
 from shared.display.owner import Sheet
+from shared.errors import ButlersError
 from shared.gate.approval_request import asked
+from shared.gate.delays import SENDING, approved
+from shared.gate.evaluate import Evaluation, evaluate
 from shared.gate.owner_decision import OwnerDecision, apply, denied
 from shared.model import Decision, Finding
 from shared.storage import deliveries, pending_actions, standing
@@ -29,8 +32,7 @@ VERBS: Final = frozenset({"ok", "no"})
 ASKED_ANEW: Final = "Changed. A new approval request replaces this one."
 HAD_ARRIVED: Final = "Sent. It had arrived before you answered."
 SAID: Final = {
-    "approved": "Approved. Sending.",
-    "executing": "Approved. Sending.",
+    "executing": SENDING,
     "executed": "Approved. Sent.",
     "failed": "Approved. Not delivered.",
     "uncertain": "Approved. Delivery unconfirmed.",
@@ -137,6 +139,8 @@ async def outcome(connection: Connection, card: Record) -> str:
     """Return what became of the question that a card asked."""
     if card["status"] == "pending":
         return ASKED_ANEW
+    if card["status"] == "approved":
+        return await _on_its_way(connection, card["notification_id"])
     if card["status"] == "denied":
         return denied(begun=await deliveries.begun(connection, card["notification_id"]))
     if card["status"] in TOLD_BY_ITS_ANSWER:
@@ -146,6 +150,14 @@ async def outcome(connection: Connection, card: Record) -> str:
         if card["status"] == "cancelled" and answer is not None and answer.status == "ok" and not answer.duplicate:
             return HAD_ARRIVED
     return SAID[card["status"]]
+
+
+async def _on_its_way(connection: Connection, notification_id: str) -> str:
+    try:
+        judged = await evaluate(connection, notification_id, lock=False)
+    except ButlersError:
+        return SENDING
+    return approved(judged.action, judged.facts) if isinstance(judged, Evaluation) else SENDING
 
 
 KIND: Final = CardKind(

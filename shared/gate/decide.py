@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.addresses import folded
 from shared.hashing import canonical_json
-from shared.model import Action, Approval, Brake, CallAction, CallFacts, Decision, Facts, Finding, Rule
+from shared.model import Action, Approval, CallAction, CallFacts, Decision, Facts, Finding, Rule
 
 # These daemons carry what others ask; no standing rule allows what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
@@ -310,11 +310,6 @@ def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] 
         return False
     wanted = _read(constraint)[1]
     return value in [spelling(str(one)) for one in (wanted if isinstance(wanted, list) else [wanted])]
-
-
-def holds_back(brake: Brake, call: CallAction) -> bool:
-    """Return whether the brake is for this call: it names no contact and no channel, and this butler or none."""
-    return brake.contact_id is None and brake.channel is None and brake.butler in {None, call.origin}
 
 
 def best(rules: list[Rule]) -> Rule:

@@ -1,5 +1,6 @@
-"""Why an allowed message waits all the same: the brake. That is no verdict, and it asks the owner nothing. Pure."""
+"""Why what is allowed waits all the same: the brake. That is no verdict, and it asks the owner nothing. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,9 @@ from shared.model import Action, Brake, Facts
 
 BRAKED: Final = "The owner has put the brake on."
 RESTORED: Final = "A backup was restored; the brake is on until the owner lifts it."
+SENDING: Final = "Approved. Sending."
+NOT_SENT_YET: Final = "Approved. Not sent yet: the brake is on. It is sent when you lift the brake."
+NOT_RUN_YET: Final = "Approved. Not run yet: the brake is on. It runs when you lift the brake."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,18 @@ def brake_stops(brake: Brake, action: Action) -> bool:
         if wanted not in {None, value}:
             return False
     return brake.owner_too or not owner_is_trusted(action)
+
+
+def holds_back(brake: Brake, origin: str) -> bool:
+    """Return whether the brake is for this butler's calls: it names no contact, no channel, and this butler or none."""
+    return brake.contact_id is None and brake.channel is None and brake.butler in {None, origin}
+
+
+def approved(action: Action, facts: Facts) -> str:
+    """Return what the owner reads after a yes to a message: that it leaves now, or that it waits."""
+    return SENDING if delay(action, facts) is None else NOT_SENT_YET
+
+
+def approved_call(origin: str, brakes: Iterable[Brake]) -> str:
+    """Return what the owner reads after a yes to a call of this butler's, as these brakes are on."""
+    return NOT_RUN_YET if any(holds_back(brake, origin) for brake in brakes) else "Approved. It runs now."

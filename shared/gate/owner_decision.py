@@ -21,8 +21,10 @@ from shared.display.fates import ANSWERED, CALL
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
+from shared.gate.delays import approved, approved_call
 from shared.gate.evaluate import Evaluation, evaluate
-from shared.storage import audit_bindings, deliveries, notices, notifications, pending_actions, tool_calls
+from shared.model import Brake
+from shared.storage import audit_bindings, brakes, deliveries, notices, notifications, pending_actions, tool_calls
 from shared.storage.notices import Notice
 from shared.storage.pending_actions import Revision, Verdict, Why
 
@@ -116,7 +118,10 @@ async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome
     await tell_butler(connection, call["origin_butler"], word.action_id, said)
     await tell(connection, "released")
     await tell(connection, "cards")
-    return Outcome("approved", "Approved. It runs now.") if word.approve else Outcome("denied", "Denied.")
+    if not word.approve:
+        return Outcome("denied", "Denied.")
+    standing = [Brake(on["butler"], on["contact_id"], on["channel"]) for on in await brakes.standing(connection)]
+    return Outcome("approved", approved_call(call["origin_butler"], standing))
 
 
 def _late_call(call: Record) -> Outcome:
@@ -215,7 +220,7 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     await tell(connection, "released")
     await tell(connection, "cards")
     await _tell_of_message(connection, "approved", judged.row, action["id"])
-    return Outcome("approved", "Approved. Sending.")
+    return Outcome("approved", approved(judged.action, judged.facts))
 
 
 async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> Outcome:

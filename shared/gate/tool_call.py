@@ -11,7 +11,8 @@ from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record, tell
 from shared.display.tool_call import AskedCall
 from shared.errors import InvalidInput, Unavailable
-from shared.gate.decide import decide_call, holds_back
+from shared.gate.decide import decide_call
+from shared.gate.delays import holds_back
 from shared.gate.owner_decision import Outcome, tell_butler
 from shared.model import Approval, Brake, CallAction, CallFacts, Decision, Gate, Risk, Rule
 from shared.storage import pending_actions, tool_calls
@@ -148,7 +149,7 @@ async def begin_call(
     action = _action(row["origin_butler"], row["tool_name"], declared, arguments, sha_of(row))
     bound = Approval(row["id"], row["content_sha"] or "", ())
     facts = await gather_call(connection, action, call_id, bound if row["decided_by"] else None)
-    if any(holds_back(brake, action) for brake in facts.brakes):
+    if any(holds_back(brake, row["origin_butler"]) for brake in facts.brakes):
         return None
     decision, origin = decide_call(action, facts), row["origin_butler"]
     if decision.verdict != "allow" or changed:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shared.display.tool_call import named_values
-from shared.gate.decide import decide_call, forbids, holds_back, matches, permits
+from shared.gate.decide import decide_call, forbids, matches, permits
+from shared.gate.delays import holds_back
 from shared.model import Action, Approval, Brake, CallAction, CallFacts, Rule
 
 CALL = CallAction("garden", "water", "rules", "low", {"bed": "roses", "minutes": 5}, "sha")
@@ -99,7 +100,7 @@ def test_a_block_on_messages_that_cannot_be_read_blocks(constraints: dict[str, o
     ],
 )
 def test_a_brake_on_a_butler_or_on_all_holds_calls_back(brake: Brake, *, held: bool) -> None:
-    assert holds_back(brake, CALL) is held
+    assert holds_back(brake, CALL.origin) is held
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from butlers.daemon.directory import Directory
 from shared.auth.tokens import Verifier
 from shared.db.pool import Record
 from shared.errors import ButlersError
+from shared.gate.delays import NOT_RUN_YET
 from shared.gate.tool_call import Declared, admit_call
 from shared.storage.tool_calls import NewCall
 from tests.integration.commands import call, said
@@ -242,7 +243,7 @@ async def test_without_an_answer_it_expires(garden: Garden, bed: str) -> None:
 async def test_a_yes_is_good_for_a_day(garden: Garden, bed: str) -> None:
     await garden.house.sql.execute("INSERT INTO shared.brakes (butler) VALUES ('greeter')")
     asked = await garden.call("prune", bed=bed)
-    await garden.house.decide(asked["action_id"])
+    assert (await garden.house.decide(asked["action_id"])).text == NOT_RUN_YET
     await asyncio.sleep(0.5)
     assert (await garden.row(asked["action_id"]))["status"] == "approved", "a brake holds it back"
     text = "UPDATE shared.pending_actions SET decided_at = decided_at - interval '25 hours' WHERE id = $1"

@@ -8,6 +8,9 @@ from messenger.delivery import expire
 from messenger.maintenance import reaper
 from messenger.storage import cards, transitions
 from shared.config.timings import STANDARD
+from shared.gate.delays import NOT_SENT_YET
+from shared.storage import brakes, contacts
+from shared.storage.brakes import Scope
 from tests.integration.delivery.test_half_sent import in_two
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House
@@ -101,6 +104,25 @@ async def test_a_yes_shows_that_it_is_being_sent_and_then_the_end(still_house: H
     await still_house.decide(answer["action_id"])
     await closed(still_house)
     assert shown(still_house, card).endswith("Approved. Sending.")
+    await enqueue(still_house, str(answer["notification_id"]))
+    await work(still_house.worker())
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved. Sent.")
+
+
+async def test_a_yes_under_a_brake_shows_that_nothing_is_sent_yet(still_house: House, message: str) -> None:
+    frank = await still_house.contact("Frank", telegram=new_chat())
+    scope, owner = Scope(contact_id=frank), await contacts.owner(still_house.sql)
+    assert owner is not None
+    await brakes.put_on(still_house.sql, scope, str(owner["id"]))
+    answer = await still_house.notify(message=message, contact_id=frank)
+    await cards_written(still_house)
+    await all_cards(still_house)
+    (card,) = still_house.cards(message)
+    assert (await still_house.decide(answer["action_id"])).text == NOT_SENT_YET
+    await closed(still_house)
+    assert shown(still_house, card).endswith(NOT_SENT_YET)
+    await brakes.lift(still_house.sql, scope, str(owner["id"]))
     await enqueue(still_house, str(answer["notification_id"]))
     await work(still_house.worker())
     await closed(still_house)
