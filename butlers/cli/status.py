@@ -77,15 +77,18 @@ async def _asked(known: Sequence[dict[str, object]]) -> list[dict[str, object]]:
 
 
 async def _state(url: str) -> dict[str, object]:
-    """Return what a daemon says of itself: ready, not ready and why, or nothing, which is down."""
+    """Return what a daemon says of itself: ready, not ready and why, what it remarks, or nothing, which is down."""
     try:
         answer = await exchange(f"{url}/readyz", is_checked=False, seconds=LOOKS_SECONDS)
     except Unavailable:
-        return {"state": "down", "ready": False, "troubles": []}
-    troubles = answer.told.get("troubles")
+        return {"state": "down", "ready": False, "troubles": [], "remarks": []}
     ready = answer.status == READY
-    said = [str(one) for one in troubles] if isinstance(troubles, list) else []
-    return {"state": "ready" if ready else "not ready", "ready": ready, "troubles": said}
+    said = {key: _listed(answer.told.get(key)) for key in ("troubles", "remarks")}
+    return {"state": "ready" if ready else "not ready", "ready": ready, **said}
+
+
+def _listed(said: object) -> list[str]:
+    return [str(one) for one in said] if isinstance(said, list) else []
 
 
 def _seen(at: object) -> str:
@@ -98,8 +101,7 @@ def _last(daemon: dict[str, object]) -> str:
 
 
 def _why(daemon: dict[str, object]) -> str:
-    troubles = daemon["troubles"]
-    return " ".join(troubles) if isinstance(troubles, list) else ""
+    return " ".join((*_listed(daemon["troubles"]), *_listed(daemon["remarks"])))
 
 
 def _port(url: str) -> int:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from starlette.responses import JSONResponse
 
 from shared.hashing import reference
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
+from tests.rig.served import served
 from tests.rig.waiting import until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -34,6 +36,8 @@ SERVERS: Final = {
 }
 COMMANDS: Final = [("notify", "--as", "health", "--channel", "telegram"), ("mcp-config", "health"), ("sign-in",)]
 GONE: Final = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('gone', 'http://127.0.0.1:9', 'butler')"
+OTHER: Final = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('other', $1, 'butler')"
+REMARK: Final = "The mailbox cannot be read."
 
 
 async def run(fleet: Fleet, *argv: str, given: bytes = b"") -> tuple[int, str, str]:
@@ -159,6 +163,18 @@ async def test_status_believes_only_a_daemon_that_answers(fleet: Fleet) -> None:
         assert "  down  " in line
     finally:
         await fleet.sql("DELETE FROM switchboard.butlers WHERE name = 'gone'")
+
+
+async def test_status_shows_what_a_daemon_remarks_that_is_ready(fleet: Fleet) -> None:
+    answer = JSONResponse({"status": "ready", "troubles": [], "remarks": [REMARK]})
+    async with served(answer) as url:
+        await fleet.sql(OTHER, url)
+        try:
+            [line] = [line for line in (await told(fleet, "status")).splitlines() if line.startswith("other ")]
+        finally:
+            await fleet.sql("DELETE FROM switchboard.butlers WHERE name = 'other'")
+    assert "  ready  " in line
+    assert line.endswith(REMARK)
 
 
 async def test_each_client_is_given_what_it_reads(fleet: Fleet) -> None:
