@@ -196,12 +196,14 @@ async def went_to(connection: Connection, message_id: UUID, butler: str) -> bool
     return bool(await connection.fetchval(WENT_TO, message_id, butler))
 
 
+# What the owner changes, or reacts to, is part of an older talk, and no turn of this one.
 # INVARIANT: what nobody vouches for says nothing of where a mail goes that is vouched for; anybody can name its sender.
 THREAD: Final = """
 SELECT routed_to, received_at, thread = ANY ($5) AS by_thread FROM switchboard.inbox
 WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
     AND (verified OR NOT $8)
-    AND (thread = ANY ($5) OR received_at BETWEEN $6::timestamptz - $7::interval AND $6)
+    AND (thread = ANY ($5) OR (kind IN ('message', 'forward')
+        AND received_at BETWEEN $6::timestamptz - $7::interval AND $6))
 ORDER BY thread = ANY ($5) DESC, received_at DESC LIMIT 1
 """
 

@@ -195,6 +195,16 @@ async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_
     assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
 
 
+@pytest.mark.parametrize("kind", ["reaction", "edit"])
+async def test_a_reaction_or_an_edit_is_no_turn_of_the_talk(house: House, message: str, kind: str) -> None:
+    named = await routed(house, event(f"/health {message}", OWNER))
+    assert (await house.notify("greeter", message=f"{message}: shall I?"))["status"] == "ok"
+    old = {"kind": kind, "reply_to": named["thread"]}
+    assert (await routed(house, event(f"{message}: old", OWNER, event=old)))["routed_to"] == "health"
+    row = await routed(house, event(f"{message}: yes", OWNER))
+    assert (row["routed_to"], row["routed_because"]) == ("greeter", "it wrote to the owner last")
+
+
 async def test_words_that_come_late_are_no_answer_to_what_was_said_after_them(house: House, message: str) -> None:
     await routed(house, event(f"/health {message}", OWNER))
     assert (await house.notify("greeter", message=f"{message}: good morning"))["status"] == "ok"
