@@ -45,8 +45,8 @@ NO_WORDS: Final = (
     "begins no work. Write what to do about it in a mail of its own."
 )
 LEFT_OUT: Final = (
-    "{name} was asked only what stands above “{line}” in your mail: from there on it looks like another mail that you "
-    "quote. If those are words of yours, write them again without such lines."
+    "{name} was not asked “{line}” in your mail, nor what follows it there: it looks like a mail that you quote. "
+    "If those are words of yours, write them again above what you quote."
 )
 NO_SUCH_NAME: Final = (
     "No butler is called {unknown}, so your message went to {name}. If you meant another one, write it again with that "

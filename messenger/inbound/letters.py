@@ -1,6 +1,7 @@
 """Mails that came in, brought to the Switchboard as ingest.v1; of strangers so much and no more."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -10,10 +11,11 @@ from pydantic import ValidationError
 from butlers.butler import Context
 from messenger.inbound.ingest import bring
 from messenger.inbound.mail.letter import FORWARD, LONGEST_WORDS, Letter, within
-from messenger.inbound.mail.quoted import Parted, parted, parted_answer, parted_by
+from messenger.inbound.mail.quoted import Parted, holds_some, parted, parted_answer, parted_by
 from messenger.inbound.mailbox import Arrived
 from messenger.storage import queries, strangers
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
+from shared.db.pool import Record
 from shared.errors import InvalidInput
 from shared.telemetry.logs import logger
 
@@ -30,14 +32,14 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
     """
     letter = arrived.letter
     async with context.db.work() as connection:
-        original = await queries.mailed(connection, letter.answers, letter.sender) if letter.answers else None
+        answered = await queries.mailed(connection, letter.answers, letter.sender) if letter.answers else None
     try:
         size = min(len(letter.words.encode()), LONGEST_WORDS + LONGEST_QUOTED)
         async with context.db.work() as connection:
             if not await strangers.takes_mail(connection, letter.sender, size, vouched=letter.verified):
                 return False
             # In one unit of work with the count, so that what has to wait is not counted twice.
-            return await bring(context, await asyncio.to_thread(envelope, endpoint, arrived, original))
+            return await bring(context, await asyncio.to_thread(envelope, endpoint, arrived, _originals(answered)))
     except ValidationError as wrong:
         log.warning("a mail is nobody's message", fields=wrong.error_count())
         return False
@@ -46,10 +48,17 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
         return False
 
 
-def envelope(endpoint: str, arrived: Arrived, original: str | None = None) -> IngestEnvelope:
+def _originals(answered: Record | None) -> tuple[str, ...]:
+    """Return how the mail that is answered may have read: to the owner its butler's name stands above the words."""
+    if answered is None or answered["message"] is None:
+        return ()
+    return f"{answered['origin_butler']}:\n\n{answered['message']}", answered["message"]
+
+
+def envelope(endpoint: str, arrived: Arrived, original: Sequence[str] = ()) -> IngestEnvelope:
     """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there.
 
-    `original` is what it answers, where that is known.
+    `original` is how what it answers may have read, where that is known.
     """
     letter = arrived.letter
     said = _said(letter, original)
@@ -74,15 +83,18 @@ def envelope(endpoint: str, arrived: Arrived, original: str | None = None) -> In
     )
 
 
-def _said(letter: Letter, original: str | None) -> Parted:
+def _said(letter: Letter, original: Sequence[str]) -> Parted:
     """Return the writer's own words and the rest; of what is forwarded all counts as its words, which are nobody's."""
     if letter.kind == FORWARD:
         return Parted(letter.words.strip(), "")
     if not letter.is_answer:
-        return parted(letter.words)
-    if original is None:
+        return parted(letter.words, letter.sender)
+    if not original:
         return parted_answer(letter.words, letter.sender)
-    return parted_by(letter.words, original) or parted(letter.words)
+    found = next(filter(None, (parted_by(letter.words, sent) for sent in original)), None)
+    if found is None and any(holds_some(letter.words, sent) for sent in original):
+        found = parted_answer(letter.words, letter.sender)
+    return found or parted(letter.words, letter.sender)
 
 
 def _text(letter: Letter, said: Parted) -> str:

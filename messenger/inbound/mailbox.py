@@ -36,6 +36,7 @@ MOST_AT_ONCE: Final = 50
 LARGEST: Final = 1_048_576
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Server and database may disagree on the time.
+# INVARIANT: at the first look a mail counts by the server's second: what came before a backup was put back is done.
 CLOCKS_APART: Final = timedelta(minutes=10)
 _INTERNALDATE: Final = re.compile(r'INTERNALDATE "([^"]{1,40})"', re.IGNORECASE)
 # A connection that fails, a server that says no, and all that the library raises where a server talks nonsense.
@@ -176,23 +177,23 @@ class Mailbox:
         _demand(*server.select("INBOX", readonly=True))
         uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
         done = seen.last_uid if uidvalidity == seen.uidvalidity else 0
-        # A range that ends in * holds the last message, however small its number is.
-        new = sorted(uid for uid in _numbers(server, done, seen.since) if uid > done)
+        counts_from = seen.mails_from and seen.mails_from - (CLOCKS_APART if done else timedelta(seconds=1))
         items: list[tuple[int, Bounce | Arrived]] = []
         until = time.monotonic() + LOOK_SECONDS
-        for uid in new:
+        # A range that ends in * holds the last message, however small its number is.
+        for uid in sorted(uid for uid in _numbers(server, done, seen.since) if uid > done):
             if self._is_over or len(items) >= MOST_AT_ONCE or time.monotonic() > until:
                 return Found(uidvalidity, done, tuple(items), whole=False)
-            items += ((uid, item) for item in self._item(server, uid, seen.mails_from))
+            items += ((uid, item) for item in self._item(server, uid, counts_from))
             done = uid
         return Found(uidvalidity, done, tuple(items), whole=True)
 
-    def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
+    def _item(self, server: IMAP4, uid: int, counts_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
         """Return what this message is: bounces, a mail, or nothing that is read."""
         header, at = fetched_piece(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
         if is_report(header):
             return parse(fetched_piece(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
-        if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
+        if counts_from is None or (at is not None and at < counts_from):
             return ()
         raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:

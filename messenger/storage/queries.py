@@ -58,16 +58,18 @@ async def doubt(connection: Connection, delivery_id: str, attempt: int | None = 
 
 
 MAILED = """
-SELECT n.envelope #>> '{delivery,message}' FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+SELECT n.origin_butler, n.envelope #>> '{delivery,message}' AS message
+FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.notifications n ON n.id = d.notification_id
-WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND (lower(d.address COLLATE "C") = $2 OR EXISTS (
+WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND n.wiped_at IS NULL
+    AND (lower(d.address COLLATE "C") = $2 OR EXISTS (
     SELECT FROM shared.contact_info a JOIN shared.contact_info b ON b.contact_id = a.contact_id
     WHERE a.type = 'email' AND a.lookup = $2 AND b.type = 'email' AND b.lookup = lower(d.address COLLATE "C"))) LIMIT 1
 """
 
 
-async def mailed(connection: Connection, message_id: str, address: str) -> str | None:
-    """Return the words of the mail of that Message-ID; None if none went to that address's person.
+async def mailed(connection: Connection, message_id: str, address: str) -> Record | None:
+    """Return whose words and which the mail of that Message-ID holds; None if none went to that address's person.
 
     They are wiped some time after they went.
     """
@@ -75,8 +77,7 @@ async def mailed(connection: Connection, message_id: str, address: str) -> str |
         spellings = EMAIL.thread.spellings(message_id)
     except InvalidInput:
         return None
-    found: str | None = await connection.fetchval(MAILED, list(spellings), folded(address))
-    return found
+    return await connection.fetchrow(MAILED, list(spellings), folded(address))
 
 
 RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"

@@ -302,7 +302,7 @@ you know to her <a@b.c> wrote:
 
 @pytest.mark.parametrize(("text", "own"), QUOTED.values(), ids=QUOTED.keys())
 def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
-    assert parted(text).own == own
+    assert parted(text, OWNER).own == own
 
 
 def test_what_a_calendar_sends_is_somebody_elses_words() -> None:
@@ -350,8 +350,8 @@ def test_html_is_read_as_a_person_sees_it() -> None:
     reply = (
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )
-    assert parted(seen_text(reply)).own == "yes"
-    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no')).own == "yes"
+    assert parted(seen_text(reply), OWNER).own == "yes"
+    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'), OWNER).own == "yes"
     assert seen_text('<i title=" > ">yes</i> <i title=' + "' > '" + ">and</i>") == "yes and"
 
 
@@ -370,7 +370,7 @@ def test_html_is_read_as_a_person_sees_it() -> None:
 @pytest.mark.parametrize("block", ['<div class="gmail_quote">', '<span class="yahoo_quoted">', "<blockquote>"])
 def test_nothing_in_a_quotation_ends_it(theirs: str, block: str) -> None:
     reply = f"<div>yes</div>{block}<div>On Mon Anna wrote:</div><blockquote>{theirs}</blockquote></div>"
-    assert parted(seen_text(reply)).own == "yes"
+    assert parted(seen_text(reply), OWNER).own == "yes"
 
 
 def test_the_plain_words_are_read_and_files_are_named() -> None:
@@ -541,7 +541,7 @@ def test_no_body_takes_long_to_read(kind: str, forms: Sequence[str]) -> None:
 
 @pytest.mark.parametrize(
     "way",
-    [parted, lambda text: parted_answer(text, OWNER), lambda text: parted_by(text, text[9:])],
+    [lambda text: parted(text, OWNER), lambda text: parted_answer(text, OWNER), lambda text: parted_by(text, text[9:])],
     ids=["none", "answer", "known"],
 )
 def test_no_words_take_long_to_part(way: Callable[[str], object]) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final
 
+from shared.display.visible import MARK
+
 _SEPARATOR: Final = re.compile(
     r"\s*(?:[-_=*]{2,}\s*(?:original|forwarded|ursprüngliche|weitergeleitete|message|mensaje|messaggio|begin forwarded)"
     r"\b|begin forwarded message\b|_{20,}\s*\Z)",
@@ -23,7 +25,8 @@ _HEAD: Final = re.compile(
 # The same head in a language that is not known here: several fields in a row, one with an address or a date.
 _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
 _COLON: Final = re.compile("[:\uff1a]")
-_NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
+_A_YEAR: Final = re.compile(r"\b20\d\d\b")
+_NAMES_SOMEBODY: Final = re.compile(rf"\S@\S|{_A_YEAR.pattern}")
 _LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
 # at its end.
@@ -62,9 +65,9 @@ def lines_of(text: str) -> list[str]:
     return _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", text).split("\n")
 
 
-def begins_the_rest(lines: list[str], at: int) -> bool:
-    """Return whether from this line on all repeats another mail, with or without signs."""
-    return is_separator(lines[at]) or has_fields(lines, at)
+def begins_the_rest(lines: list[str], at: int, sender: str) -> bool:
+    """Return whether from this line on all repeats another mail than `sender`'s, with or without signs."""
+    return is_separator(lines[at]) or has_fields(lines, at, sender)
 
 
 def is_separator(line: str) -> bool:
@@ -73,16 +76,25 @@ def is_separator(line: str) -> bool:
     return bool(_SEPARATOR.match(line) or (_DASHED.match(line) and ("@" in line or line.rstrip().endswith("---"))))
 
 
-def has_fields(lines: list[str], at: int) -> bool:
-    """Return whether the head of a mail stands here, field by field, as Outlook repeats it."""
+def has_fields(lines: list[str], at: int, sender: str) -> bool:
+    """Return whether the head of a mail stands here, field by field, as Outlook repeats it.
+
+    What names nobody but the sender is the end of that one's mail: a telephone, a company, an address.
+    """
     # What follows looks for fields, and is not tried on each of many thousand lines that are none.
     if not _COLON.search(lines[at][:_LONGEST_HEAD]):
         return False
     head = [line[:_LONGEST_HEAD] for line in lines[at : at + _LEAST_FIELDS]]
-    if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(map(_NAMES_SOMEBODY.search, head)):
+    if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(_names(line, sender) for line in head):
         return True
     below = [line for line in lines[at + 1 : at + 5] if line.strip()]
     return bool(_FROM.fullmatch(head[0])) and any(_HEAD.fullmatch(one[:_LONGEST_HEAD]) for one in below)
+
+
+def _names(line: str, sender: str) -> bool:
+    """Return whether a line names somebody else than the sender, or a year."""
+    of_sender = sum(one.casefold() == sender.casefold() for one in _ADDRESS.findall(line))
+    return line.count("@") > of_sender or bool(_A_YEAR.search(line))
 
 
 def said_in(lines: list[str], at: int) -> int:
@@ -127,7 +139,7 @@ def _wrapped(lines: list[str], at: int) -> int:
     last = at
     while last - at < _MOST_LINES_WRAPPED and (follows := (lines[last + 1 : last + 2] or [""])[0].split()):
         # Where signs follow at once, the quotation begins with them.
-        if len(lines[last].strip()) + 1 + len(follows[0]) <= _WRAPPED_AT or follows[0].startswith(">"):
+        if not was_wrapped(lines, last) or follows[0].startswith(">"):
             break
         last += 1
     if not _COLON.fullmatch(lines[last].rstrip()[-1:]):
@@ -138,6 +150,12 @@ def _wrapped(lines: list[str], at: int) -> int:
         # Right above a quotation less says it.
         says = says or bool(_NAMES_SOMEBODY.search(together) or _DATE.search(together))
     return last + 1 - at if says else 0
+
+
+def was_wrapped(lines: list[str], at: int) -> bool:
+    """Return whether the next line may be the rest of this one: its first word did not fit on this one."""
+    follows = (lines[at + 1 : at + 2] or [""])[0].split(maxsplit=1)
+    return bool(follows) and len(lines[at].strip()) + 1 + len(follows[0]) > _WRAPPED_AT
 
 
 def _in_one(lines: list[str]) -> str:
@@ -183,16 +201,24 @@ def is_head(lines: list[str], at: int) -> bool:
     return is_full or (len(fields) >= _LEAST_FIELDS and any(map(_SUBJECT.match, fields)))
 
 
+def is_the_houses(line: str) -> bool:
+    """Return whether the house put this line above a butler's words, by the mark that nobody else writes."""
+    return line.lstrip("> ").startswith(MARK)
+
+
 def head_above(lines: list[str], first: int) -> int:
-    """Return where the head begins of what is repeated from this line on; this line if there is none."""
+    """Return where the head begins of what is repeated from this line on; this line if there is none.
+
+    It goes up to a blank line: a subject may be long, and wrapped. The house's own lines in a mail of ours are none.
+    """
     ends = first
-    while ends > 0 and first - ends < _MOST_BLANK and not lines[ends - 1].strip():
+    while ends > 0 and first - ends < _MOST_BLANK and (not lines[ends - 1].strip() or is_the_houses(lines[ends - 1])):
         ends -= 1
     top = ends
-    while top > 0 and ends - top < _MOST_FIELDS and lines[top - 1].strip():
+    while top > 0 and ends - top < _MOST_LINES_WRAPPED and lines[top - 1].strip():
         top -= 1
     together = "\n".join(lines[top:ends])
     is_full = bool(_ADDRESS.search(together)) and bool(_DAY.search(together))
-    heads = (at for at in range(top, ends) if begins_the_rest(lines, at) or said_in(lines, at))
+    heads = (at for at in range(top, ends) if begins_the_rest(lines, at, "") or said_in(lines, at))
     named = (at for at in range(top, ends) if is_full and may_be_head(lines[at], ""))
     return next(heads, next(named, first))

@@ -11,7 +11,7 @@ from datetime import timedelta
 from email.message import EmailMessage
 from functools import partial
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -37,7 +37,13 @@ BY_ID = "SELECT * FROM switchboard.inbox WHERE external_event_id = $1"
 ROUTED = f"{BY_ID} AND route_until IS NULL AND routed_because IS NOT NULL"
 COUNTED = "SELECT count(*) FROM switchboard.inbox WHERE external_event_id LIKE $1"
 SESSION = "SELECT prompt FROM shared.sessions WHERE prompt = $1"
+LOOKED = "SELECT 1 FROM messenger.mailboxes WHERE account = $1 AND uidvalidity > 0"
 READ = "SELECT uidvalidity, last_uid FROM messenger.mailboxes WHERE account = $1"
+WIPE = """
+UPDATE shared.notifications SET wiped_at = clock_timestamp(),
+    envelope = jsonb_set(envelope, '{delivery,message}', '"[wiped]"')
+WHERE id = $1
+"""
 THINKS = "UPDATE switchboard.butlers SET has_runtime = true WHERE name = 'health'"
 
 
@@ -266,9 +272,10 @@ async def test_what_lay_there_before_begins_nothing(house: House, message: str) 
         await there(house)
         old, new = named(), named()
         lies = fresh.put(letter(f"{message} old", OWNER_EMAIL, old, vouched(OWNER_EMAIL)))
-        an_hour_ago = time.time() - 3600
-        os.utime(lies, (an_hour_ago, an_hour_ago))
+        a_minute_ago = time.time() - 60
+        os.utime(lies, (a_minute_ago, a_minute_ago))
         async with reading(house, fresh):
+            await eventually(partial(house.sql.fetchrow, LOOKED, source(fresh).name))
             fresh.put(letter(f"{message} new", OWNER_EMAIL, new, vouched(OWNER_EMAIL)))
             await came(house, new)
         assert await house.sql.fetchrow(BY_ID, f"{AT} {old}") is None
@@ -344,10 +351,11 @@ async def test_what_the_owner_answers_to_a_known_mail_is_read_beside_all_that_re
     house: House, box: Mailbox, message: str
 ) -> None:
     await there(house)
-    told = await house.notify("greeter", channel="email", message=f"Whom shall I write about {message}?")
+    asked = f"Whom shall I write about {message}?"
+    told = await house.notify("greeter", channel="email", message=asked)
     ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
     words = "These:\r\n\r\nAnna: anna@x.org\r\nBob: bob@x.org\r\nEve: eve@x.org, 2026\r\n\r\nNobody else."
-    repeats = f"From: Greeter\r\nSent: Monday\r\nTo: me\r\nSubject: x\r\n\r\nWhom shall I write about {message}?"
+    repeats = f"From: Greeter\r\nSent: Monday\r\nTo: me\r\nSubject: x\r\n\r\ngreeter:\r\n\r\n{asked}"
     answer, other = named(), named()
     head = vouched(OWNER_EMAIL)
     box.put(letter(f"{words}\r\n\r\n{repeats}", OWNER_EMAIL, answer, f"{head}In-Reply-To: {ours}\r\n"))
@@ -355,3 +363,21 @@ async def test_what_the_owner_answers_to_a_known_mail_is_read_beside_all_that_re
     async with reading(house, box):
         rows = [await came(house, each) for each in (answer, other)]
     assert [(row["text"], row["in_doubt"]) for row in rows] == [(words.replace("\r", ""), False), ("These:", True)]
+
+
+async def test_of_an_answer_to_what_is_wiped_or_repeated_in_part_nothing_counts_below_the_first_who_or_when(
+    house: House, box: Mailbox, message: str
+) -> None:
+    await there(house)
+    asked = f"Pay 900 EUR to Eve for {message}."
+    told = await house.notify("greeter", channel="email", message=f"Anna wrote to you:\n\n{asked}")
+    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    repeated = f"In a message dated 11/23/2026 9:00:00 A.M. Standard Time,\r\nb@x.org writes:\r\n\r\n{asked}"
+    in_part, wiped = named(), named()
+    head = f"{vouched(OWNER_EMAIL)}In-Reply-To: {ours}\r\n"
+    for answer in (in_part, wiped):
+        box.put(letter(f"Ok, thank you.\r\n\r\n{repeated}", OWNER_EMAIL, answer, head))
+        async with reading(house, box):
+            row = await came(house, answer)
+        assert (row["text"], row["in_doubt"]) == ("Ok, thank you.", True)
+        await house.sql.execute(WIPE, UUID(str(told["notification_id"])))
