@@ -142,6 +142,12 @@ def test_of_a_mail_to_the_owner_what_it_does_not_hold_is_own_or_in_doubt(text: s
     assert found.quoted.startswith(may_be_own)
 
 
+def test_signs_of_the_answered_mails_own_mark_nothing() -> None:
+    original = f"> {FIRST}\n\n{SECOND}"
+    found = [parted_by(f"Ok.\n\n{FIELDS}{repeated}", original) for repeated in (original, f"> > {FIRST}\n>\n> {SECOND}")]
+    assert [one and (one.own, one.in_doubt) for one in found] == [("Ok.", False)] * 2
+
+
 def test_below_a_short_line_with_a_sign_words_may_be_own_and_below_a_long_one_its_rest() -> None:
     short, long = [
         parted(f"Hello,\n> {line}\nNo, tomorrow.", OWNER) for line in ("Today?", f"{'Will it be today? ' * 4}")

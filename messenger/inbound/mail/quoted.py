@@ -23,6 +23,7 @@ from messenger.inbound.mail.heads import (
     may_be_head,
     quote_follows,
     said_in,
+    signs_of,
     was_wrapped,
 )
 
@@ -90,7 +91,8 @@ def parted_by(text: str, original: str) -> Parted | None:
     first, _ = begins
     head = head_above(lines, first)
     marks[head:first] = ["head"] * (first - head)
-    if has_sign(lines[first]):
+    # Signs of the original's own say nothing of the program that repeats it.
+    if signs_of(lines[first]) > signs_of(original.lstrip()):
         marks = _compared(lines, bare, marks, whole)
     elif not _mark_repeated(lines, bare, marks, begins, whole):
         return _at(lines, marks, head, in_doubt=True)
