@@ -142,8 +142,6 @@ class Facts:
     sender: str = ""
     # Whether its own butler has withdrawn it, which the marker heeds; judging does not lean on it.
     wanted_back: bool = False
-    # Whether a session says it that answers for the owner, who was promised to approve it.
-    promised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record, after_commit
 from shared.errors import InvalidInput
 from shared.hashing import digest
-from shared.storage import schedules, sessions
+from shared.storage import schedules
 from shared.storage.schedules import Schedule
 
 TEXT: Final = {"type": "string"}
@@ -61,7 +61,6 @@ def build(context: Context, _: NoConfig) -> Components:
     async def add(call: ToolCall) -> Result:
         schedule = when.read_schedule(call.arguments, when.machine_zone())
         async with context.db.work() as connection:
-            await _demand_own_time(context, connection, call.caller.session)
             return Result(await _add(context, connection, schedule))
 
     async def remind(call: ToolCall) -> Result:
@@ -88,19 +87,6 @@ def build(context: Context, _: NoConfig) -> Components:
             Tool("remind_me", "Tell the owner something at a time, or again and again.", REMIND, remind),
         ]
     )
-
-
-async def _demand_own_time(context: Context, connection: Connection, session: str | None) -> None:
-    """Raise InvalidInput in a session that answers somebody for the owner.
-
-    INVARIANT: what such a session says to others waits for the owner's yes, and by the clock it would be said later in
-    no session, or in one that knows nothing of it.
-    """
-    if session is not None and (await sessions.about(connection, context.name, session)).for_owner:
-        raise InvalidInput(
-            "You answer somebody for the owner: nothing is planned from here.",
-            "Say it now, and the owner is asked; or let remind_me tell the owner when it is time.",
-        )
 
 
 async def _add(context: Context, connection: Connection, schedule: Schedule) -> Answer:

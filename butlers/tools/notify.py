@@ -17,7 +17,6 @@ from shared.gate.admit import Admitter, admit, answer_of
 from shared.idempotency import lineage_in_session
 from shared.storage import contacts, sessions
 from shared.storage.contacts import UnknownContact
-from shared.storage.sessions import About
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
 
@@ -84,14 +83,11 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
-        occurrence, promised = None, False
+        occurrence = None
         if session is not None:
-            about = await _about(context, session)
-            arguments = _in_session(arguments, about)
-            occurrence, promised = about.occurrence_id, about.for_owner
+            arguments, occurrence = await _of_session(context, arguments, session)
         call = await _accept(context, arguments)
-        lineage = lineage_in_session(call.lineage, occurrence)
-        call = replace(call, session=session, lineage=lineage, promised=promised)
+        call = replace(call, session=session, lineage=lineage_in_session(call.lineage, occurrence))
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
@@ -116,17 +112,14 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     return answers.as_tool_answer(answer)
 
 
-async def _about(context: Context, session: str) -> About:
+async def _of_session(context: Context, arguments: Arguments, session: str) -> tuple[Arguments, str | None]:
+    """Return the arguments with the request that the session answers, and the occurrence it is of, if it is of one."""
     async with context.db.work() as connection:
-        return await sessions.about(connection, context.name, session)
-
-
-def _in_session(arguments: Arguments, about: About) -> Arguments:
-    """Return the arguments with the request that the session answers."""
+        about = await sessions.about(connection, context.name, session)
     is_answer = arguments.get("intent") in ("reply", "react")
     if arguments.get("request_context") or (about.request_context is None and not is_answer):
-        return arguments
-    return {**arguments, "request_context": about.request_context}
+        return arguments, about.occurrence_id
+    return {**arguments, "request_context": about.request_context}, about.occurrence_id
 
 
 async def _accept(context: Context, arguments: Arguments) -> NotifyCall:

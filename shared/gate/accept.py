@@ -49,8 +49,6 @@ class NotifyCall:
     note: str | None = None
     # The session that calls, if one does.
     session: str | None = None
-    # Whether that session answers for the owner, who was promised to approve what it says.
-    promised: bool = False
     # The arguments as they came, used or not; equal calls may be worded differently.
     came: Mapping[str, object] = field(default_factory=dict, compare=False)
 

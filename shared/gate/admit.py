@@ -50,7 +50,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)
         action = action_of(call.envelope, target, facts.realm, by.name)
-        _, decision = await weigh(connection, action, replace(facts, promised=call.promised))
+        _, decision = await weigh(connection, action, facts)
         new = replace(
             new,
             content_sha=action.content_sha,

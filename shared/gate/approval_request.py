@@ -96,11 +96,9 @@ async def _findings(
     channel = envelope.delivery.channel
     if isinstance(target, MissingIdentifier):
         return (Finding("no_identifier", f"There is no {channel} address on file for {target.contact_name}."),)
-    facts = await gather(
-        connection, channel, action["notification_id"], target, approval=True, asked_at=action["created_at"]
-    )
+    facts = await gather(connection, channel, action["notification_id"], target, asked_at=action["created_at"])
     act = action_of(envelope, target, action["realm"], action["admitted_by"])
-    return decide(act, replace(facts, in_time=True, approval=None)).findings
+    return decide(act, replace(facts, in_time=True)).findings
 
 
 async def _made(connection: Connection, action: Record, said: list[str]) -> tuple[str, ...]:

@@ -17,9 +17,6 @@ MOVERS: Final = frozenset({"switchboard", "messenger"})
 OWN_REACTIONS: Final = "A butler can react only to its own messages and to messages it received."
 # What a rule may name of a message, besides its length.
 FIELDS: Final = frozenset({"contact_id", "recipient", "channel", "intent", "origin_butler"})
-PROMISED: Final = (
-    "You answered a card, and what is sent for you then waits for your approval, whatever your rules allow."
-)
 RESTORED: Final = "A backup was restored: the rule may already have let this message through."
 
 
@@ -80,8 +77,6 @@ def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
     allowing = [rule for rule in usable if was_made_since(rule, facts.restored)]
     if usable and not allowing:
         return Decision("park", (Finding("restored", RESTORED), *_about_thread(action)))
-    if allowing and facts.promised:
-        return Decision("park", (Finding("promised", PROMISED), *_about_thread(action)))
     if allowing and origin_admitted_it(action) and reaction_has_its_message(action):
         allows = Finding("rule_allows", "A rule allows it.")
         return Decision("allow", (allows, *_about_thread(action)), rule_id=best(allowing).id)

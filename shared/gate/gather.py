@@ -21,7 +21,7 @@ async def gather(
 ) -> Facts:
     """Read the realm, the brakes, the rules that may speak of the target, and what stands about it, if asked for.
 
-    That is the owner's yes, whether its butler has withdrawn it, and whether the owner was promised to approve it.
+    That is the owner's yes, and whether its butler has withdrawn it.
 
     Raises if any of them cannot be read. `asked_at` is None for what is asked now.
     """
@@ -43,5 +43,4 @@ async def gather(
         sender=sender,
         restored=restored,
         wanted_back=row.get("wanted_back") is True,
-        promised=row.get("promised") is True,
     )

@@ -39,10 +39,7 @@ ABOUT = f"""{FACTS},
     (SELECT jsonb_build_object('id', a.id, 'content_sha', a.content_sha, 'wire_shas', a.wire_shas)
         FROM shared.pending_actions a WHERE a.notification_id = $2 AND a.status IN ('approved', 'executing')) AS yes,
     EXISTS (SELECT FROM shared.withdrawals w JOIN shared.notifications n
-        ON n.id = w.notification_id AND n.origin_butler = w.origin_butler WHERE w.notification_id = $2) AS wanted_back,
-    EXISTS (SELECT FROM shared.pending_actions a JOIN shared.sessions s ON s.id = CASE
-            WHEN a.session_id ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' THEN a.session_id::uuid END
-        WHERE a.notification_id = $2 AND s.owners_words = 'reply') AS promised
+        ON n.id = w.notification_id AND n.origin_butler = w.origin_butler WHERE w.notification_id = $2) AS wanted_back
 """
 
 
@@ -58,8 +55,8 @@ async def facts(
     """Return realm, sender, rules, brakes and restored, in one view of the database.
 
     Only rules come that may speak of `whom`, a contact and an address, both folded; each with its uses by other
-    notifications. If asked for, also `yes`, the owner's that stands (id, content_sha, wire_shas), `wanted_back`,
-    whether its own butler has withdrawn it, and `promised`, whether a session asked for it that answers for the owner.
+    notifications. If asked for, also `yes`, the owner's that stands (id,
+    content_sha, wire_shas), and `wanted_back`, whether its own butler has withdrawn it.
     """
     statement = ABOUT if approval else FACTS
     return await connection.fetchrow(

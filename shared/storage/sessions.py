@@ -157,18 +157,14 @@ async def change_prompt(connection: Connection, message_id: str, text: str) -> b
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a session answers, and what of a schedule it is: the lineage of all it sends.
-
-    `for_owner` is whether it answers somebody for the owner.
-    """
+    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
 
     request_context: Mapping[str, object] | None
     occurrence_id: str | None
-    for_owner: bool
 
 
 ABOUT = """
-SELECT request_context, occurrence_id::text, (owners_words = 'reply') IS TRUE AS for_owner
+SELECT request_context, occurrence_id::text
 FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
 """
 

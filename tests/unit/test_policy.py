@@ -113,12 +113,6 @@ def rules(*given: Rule) -> Facts:
             TO_OWNER, replace(NOTHING, similar="7K2Q"), ("allow", "to_the_owner"), id="the owner hears it at once"
         ),
         pytest.param(
-            TO_ANNA,
-            replace(rules(ALLOW), promised=True),
-            ("park", "promised"),
-            id="what answers for the owner no rule lets out",
-        ),
-        pytest.param(
             replace(TO_ANNA, content_sha="sha-of-other"),
             replace(NOTHING, approval=YES),
             ("park", "nothing_allows"),

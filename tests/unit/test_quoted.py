@@ -144,7 +144,9 @@ def test_of_a_mail_to_the_owner_what_it_does_not_hold_is_own_or_in_doubt(text: s
 
 def test_signs_of_the_answered_mails_own_mark_nothing() -> None:
     original = f"> {FIRST}\n\n{SECOND}"
-    found = [parted_by(f"Ok.\n\n{FIELDS}{repeated}", original) for repeated in (original, f"> > {FIRST}\n>\n> {SECOND}")]
+    found = [
+        parted_by(f"Ok.\n\n{FIELDS}{repeated}", original) for repeated in (original, f"> > {FIRST}\n>\n> {SECOND}")
+    ]
     assert [one and (one.own, one.in_doubt) for one in found] == [("Ok.", False)] * 2
 
 

@@ -33,10 +33,13 @@ ADD: Final = "sc"
 IGNORE: Final = "si"
 BLOCK: Final = "sb"
 LABELS: Final = ((ANSWER, "Answer"), (ADD, "Add as contact"), (IGNORE, "Ignore"), (BLOCK, "Block"))
-HOW: Final = "Reply to this message with what to say. A butler writes the answer, and you approve it before it is sent."
+HOW: Final = (
+    "Reply to this message with what to say. A butler writes the answer. It is sent if you approve it, or if a rule of "
+    "yours allows it."
+)
 SAID: Final = {
     "waits": "",
-    "answered": "You said what to answer. Nothing is sent before you approve it.",
+    "answered": "You said what to answer. It is sent if you approve it, or if a rule of yours allows it.",
     "added": "Added to your contacts. Their words still begin no work.",
     "ignored": "Ignored.",
     "changed": "They have changed these words. The new ones come by themselves; answer those.",
