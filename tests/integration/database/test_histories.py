@@ -59,7 +59,7 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
         pytest.param(session_steps.OF, ("session_steps_pkey",), id="steps of a session"),
         pytest.param(
             inbox.WROTE,
-            ("notifications_recent", "deliveries_notification_id_key"),
+            ("deliveries_to_the_owner", "notifications_pkey"),
             id="who wrote to the owner last",
         ),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
