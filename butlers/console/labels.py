@@ -16,7 +16,7 @@ ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_dow
 # What a butler's lines say of its questions.
 ASKING: Final = frozenset({"question_asked", "question_withdrawn"})
 EVENTS: Final[Mapping[str, str]] = {
-    "marked": "Approval re-checked, sending",
+    "marked": "Checked again, sending",
     "owner_said_arrived": "You confirmed that it arrived",
     "owner_said_again": "You had it sent again",
     "owner_said_leave": "You left it unconfirmed",

@@ -24,7 +24,7 @@ from shared.telemetry.metrics import rate_limited_total
 
 # The wires of a delivery that may leave, and its parts as they are kept.
 Checked = tuple[tuple[Wire, ...], list[Record]]
-AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "Approval re-checked: same recipient, same content.")
+AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "Checked again: same recipient, same content.")
 
 
 class NotOurs(ButlersError):

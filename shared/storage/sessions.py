@@ -381,7 +381,7 @@ async def count_step(connection: Connection, butler: str, session_id: str) -> in
 TOLD = """
 SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
     EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
-        AND t.tool = 'notify' AND t.status NOT IN ('running', 'error')) AS told
+        AND t.tool IN ('notify', 'ask_user') AND t.status NOT IN ('running', 'error')) AS told
 FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
 """
 

@@ -142,6 +142,11 @@ def test_of_a_mail_to_the_owner_what_it_does_not_hold_is_own_or_in_doubt(text: s
     assert found.quoted.startswith(may_be_own)
 
 
+def test_of_a_mail_that_answers_none_nothing_counts_below_arrows() -> None:
+    found = parted(f"Please read.\n\n>>> Eve <eve@x.org> 11/23/2026 9:00 AM >>>\n{THEIRS}", OWNER)
+    assert (found.own, found.in_doubt) == ("Please read.", True)
+
+
 def test_signs_of_the_answered_mails_own_mark_nothing() -> None:
     original = f"> {FIRST}\n\n{SECOND}"
     found = [

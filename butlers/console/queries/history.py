@@ -131,7 +131,7 @@ def _history(row: Record, events: list[Record], attempts: list[Record]) -> tuple
         which = f"part {one['n']}, attempt {one['attempt']}"
         told.append(_told(one["started_at"], "Attempt started", which))
         if one["marked_at"]:
-            told.append(_told(one["marked_at"], "Approval re-checked, sending", which))
+            told.append(_told(one["marked_at"], "Checked again, sending", which))
         if one["ended_at"]:
             told.append(_told(one["ended_at"], f"Attempt ended: {one['outcome']}", which, one["detail"] or ""))
     if row["settled_at"]:

@@ -56,7 +56,11 @@ def parted(text: str, sender: str) -> Parted:
     lines = lines_of(text)
     # A list at the end is no head, since nothing follows it.
     last = next((at for at in range(len(lines) - 1, -1, -1) if not lines[at].strip()), -1)
-    marks, rest = _marked(lines, lambda at: is_separator(lines[at]) or (at < last and has_fields(lines, at, sender)))
+
+    def begins(at: int) -> bool:
+        return is_separator(lines[at]) or begins_with_arrows(lines[at]) or (at < last and has_fields(lines, at, sender))
+
+    marks, rest = _marked(lines, begins)
     return _at(lines, marks, rest, in_doubt=True)
 
 

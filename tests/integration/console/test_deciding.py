@@ -93,7 +93,7 @@ async def test_what_is_read_is_approved_and_sent(house: House, console: Running,
     delivery = await house.delivery(told)
     lives = [plain(await page(console, f"/deliveries/{one}")) for one in (told, delivery["id"])]
     assert lives[0] == lives[1]
-    for words in ("sent", "Requested", "You approved", "Approval re-checked, sending", str(sent["provider_id"])):
+    for words in ("sent", "Requested", "You approved", "Checked again, sending", str(sent["provider_id"])):
         assert words in lives[0]
     assert message in plain(await page(console, "/approvals"))
 

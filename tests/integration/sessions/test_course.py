@@ -29,6 +29,10 @@ from tests.rig.children import child_of, children
 from tests.rig.waiting import LONGEST, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+ASKED: Final = """
+INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash, status, ended_at)
+SELECT id, butler, 1, 'ask_user', repeat('0', 64), 'ok', clock_timestamp() FROM shared.sessions WHERE id = $1
+"""
 SAYS: Final = Step(say="I heard ${prompt}.")
 SHORT: Final = Step(wait=0.01)
 LONG: Final = Step(wait=60)
@@ -282,6 +286,15 @@ async def test_a_message_that_is_answered_by_nobody_is_marked(house: House, mess
     async with Run(place(house, [SAYS])):  # words that nobody reads
         assert (await until_it_is(house, session_id, "done"))["told_nobody"] is True
         assert await told(house, f"answered nobody. It was asked: “{message}”") == 1
+
+
+async def test_who_asked_the_owner_something_has_answered(house: House, message: str) -> None:
+    session_id = await enqueue(house, message, request_context={"request_id": message})
+    async with Run(place(house, [Step(wait=0.3)])):
+        await until_it_is(house, session_id, "running")
+        await house.sql.execute(ASKED, UUID(session_id))
+        row = await until_it_is(house, session_id, "done")
+    assert (row["told_nobody"], row["untold"]) == (False, None)
 
 
 async def test_a_script_that_cannot_call_ends_as_failed_with_a_sentence(house: House, message: str) -> None:
