@@ -152,12 +152,12 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         its_own = answered is not None and message.from_owner and answered["butler"] == chosen.butler
         concerns = answered["concerns"] if answered and its_own else None
         answers = answered["id"] if answered else None
-        what = chosen.butler, chosen.because
+        what, because = (chosen.butler, chosen.because), row["routed_because"] or chosen.because
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
-        is_work = butler is not None and begins_work(message, butler, rules)
+        original = await inbox.edited(connection, row) if row["kind"] == EDIT and butler is not None else None
+        is_work = butler is not None and begins_work(_as_work(message, original), butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         untold: tuple[Record, str] | None = None
-        because = row["routed_because"] or chosen.because
         if held and butler is not None and is_work:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
@@ -166,7 +166,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
             said = _unread(row, butler, unknown, is_read=not await hand_over(connection, work))
             untold = (row, said) if said else None
         elif held:
-            untold = await _keep(connection, row, message, butler, rules)
+            untold = await _keep(connection, row, message, butler, original, rules)
             if butler is not None and message.from_owner and _says_nothing(row):
                 untold = row, NO_WORDS
         if held and untold is None:
@@ -212,15 +212,28 @@ async def _as_it_may(connection: Connection, what: str, message_id: str) -> Asyn
             yield
 
 
+def _as_work(message: Incoming, original: Record | None) -> Incoming:
+    """Return an edit as words of their own where the owner puts them to what had none, any other message as it is.
+
+    INVARIANT: they begin a session of the edit's id, which nobody could read before, and not of that of the picture.
+    """
+    is_first = original is not None and original["spoken"] is None and message.from_owner
+    return replace(message, kind=OWN_WORDS) if is_first else message
+
+
 async def _keep(
-    connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
+    connection: Connection,
+    row: Record,
+    message: Incoming,
+    butler: str | None,
+    original: Record | None,
+    rules: Sequence[RoutingRule],
 ) -> tuple[Record, str] | None:
     """See to what begins no work of its own: what others wrote comes to the owner, an edit changes its message.
 
     Return what the owner is told, and of which message.
     """
     if row["kind"] == EDIT:
-        original = await inbox.edited(connection, row) if butler is not None else None
         return await _change(connection, row, message, original, rules) if original is not None else None
     # Of a contact it may be news, such as what a hotel's program writes; of anybody else it would be advertising.
     of_contact = row["kind"] == AUTOMATIC and message.contact is not None and message.is_proved
@@ -232,31 +245,25 @@ async def _keep(
 async def _change(
     connection: Connection, row: Record, message: Incoming, original: Record, rules: Sequence[RoutingRule]
 ) -> tuple[Record, str] | None:
-    """See to an edit: what waits is asked these words now, and a file of the owner's that had none begins its work.
+    """See to an edit: what waits is asked these words now.
 
     Return what the owner is told, and of which message; that an edit changed nothing is told once.
     """
     # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
-    is_work = begins_work(replace(message, kind=OWN_WORDS), original["routed_to"], rules)
+    butler = original["routed_to"]
+    is_work = begins_work(replace(message, kind=OWN_WORDS), butler, rules)
     is_asked = False
-    if is_work:
+    if is_work and original["spoken"] is not None:
         async with _as_it_may(connection, "an edit changed nothing", row["id"]):
-            is_asked = await sessions.change_prompt(connection, original["id"], row["text"])
+            is_asked = await sessions.change_prompt(connection, original["spoken"], row["text"])
     if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:
         # What the owner says yes to may answer these words, and not those that were shown.
         await inbox.show_changed(connection, row["id"])
     if not (original["changed"] and is_work and message.from_owner) or is_asked:
         return None
-    butler, own, because = original["routed_to"], original["request_context"], original["routed_because"]
-    if original["had_words"]:
-        if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
-            return None
-        return original, CHANGED_TOO_LATE.format(name=butler)
-    about = await inbox.context_to_answer(connection, original["concerns"]) if original["concerns"] else None
-    work = Routed(
-        original["id"], butler, because, row["text"], about or own, session_list.REPLY if about else session_list.OWN
-    )
-    return (original, NOT_READ.format(name=butler)) if await hand_over(connection, work) else None
+    if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
+        return None
+    return original, CHANGED_TOO_LATE.format(name=butler)
 
 
 def _incoming(row: Record) -> Incoming:

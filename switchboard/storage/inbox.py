@@ -309,11 +309,11 @@ async def context_to_answer(connection: Connection, message_id: str) -> dict[str
 
 # INVARIANT: an edit changes the message of the same number in the same chat, by the same sender.
 EDITED: Final = """
-SELECT o.id::text, o.routed_to, o.routed_because, o.request_context, o.concerns::text,
-    o.stranger IS NOT NULL AS shown,
-    EXISTS (SELECT FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
+SELECT o.id::text, o.routed_to, o.request_context, o.stranger IS NOT NULL AS shown,
+    (SELECT b.id::text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
         AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
-        AND (b.received_at, b.id) < (e.received_at, e.id) AND b.text ~ '[^[:space:]]') AS had_words,
+        AND (b.received_at, b.id) < (e.received_at, e.id) AND b.text ~ '[^[:space:]]'
+        ORDER BY b.received_at, b.id LIMIT 1) AS spoken,
     e.text <> (SELECT b.text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
         AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
         AND (b.received_at, b.id) < (e.received_at, e.id) ORDER BY b.received_at DESC, b.id DESC LIMIT 1) AS changed
@@ -326,8 +326,8 @@ WHERE o.kind = 'message' AND o.routed_to IS NOT NULL
 async def edited(connection: Connection, edit: Record) -> Record | None:
     """Return the message that an edit changes, and its butler, if one got it.
 
-    `changed` is whether these words are others than the last before them, `had_words` whether it had any, and `shown`
-    whether the owner was or is to be shown the message.
+    `changed` is whether these words are others than the last before them, `spoken` the id of the first that had any,
+    whose session is asked them, and `shown` whether the owner was or is to be shown the message.
     """
     return await connection.fetchrow(EDITED, edit["id"])
 
