@@ -10,12 +10,11 @@ from cachetools import FIFOCache
 
 from butlers.butler import ACTING, Context
 from butlers.notices import Block, Waiting, block_of
+from butlers.tools.notices import in_its_place
 from shared.auth.tokens import Caller
 from shared.db.pool import Connection, Record, commit_unflushed
-from shared.display.conversation import listed
-from shared.display.quotes import in_marks
 from shared.errors import ButlersError
-from shared.storage import notices, sessions, turns
+from shared.storage import notices, sessions
 from shared.storage.notices import TOPIC, Pace, Reader
 from shared.storage.sessions import MESSAGE, Claimed
 from shared.telemetry.logs import logger
@@ -26,9 +25,6 @@ LOOK_SECONDS: Final = 2.0
 # What ends so long a wait may come before the hint of the notice beside it, so a look is made without one.
 WAITED_SECONDS: Final = 0.25
 MOST_READERS: Final = 1024
-# Of what the owner's words answer: those words need the room.
-ANSWERED: Final = 80
-FILES: Final = 300
 # The results of these are never extended: they are about notices, or somebody waits in front of them.
 EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
 BEGINS: Final = (
@@ -47,7 +43,7 @@ async def taken(connection: Connection, butler: str, reader: Reader, ago: float 
     has begun meanwhile they are not told here. So they are work once.
     """
     rows = await notices.to_show(connection, butler, reader, ago)
-    waits = [await _with_its_place(connection, waiting_of(row)) for row in rows]
+    waits = [replace(waiting_of(row), text=await in_its_place(connection, row)) for row in rows]
     told = set[str]()
     while (block := block_of(waits, reader.nonce)) is not None:
         words = {one.id for one in waits if one.id in block.ids and _is_work(one)} - told
@@ -63,19 +59,6 @@ async def taken(connection: Connection, butler: str, reader: Reader, ago: float 
     if block is None or not any(one.stands_alone for one in waits if one.id in block.ids):
         commit_unflushed(connection)
     return block
-
-
-async def _with_its_place(connection: Connection, notice: Waiting) -> Waiting:
-    """Return a notice of what the owner wrote with the beginning of what that answers, and with the files beside it."""
-    is_written = notice.source == "owner" and notice.kind == MESSAGE
-    found = await turns.received(connection, notice.id) if is_written else None
-    if found is None:
-        return notice
-    answered = await turns.answered_by(connection, found)
-    text = f"In answer to {in_marks(answered.text, ANSWERED)}: {notice.text}" if answered is not None else notice.text
-    if found.turn.files:
-        text = f"With files {in_marks(listed(found.turn.files), FILES)} of the message {notice.id}: {text}"
-    return replace(notice, text=text)
 
 
 def _is_work(notice: Waiting) -> bool:

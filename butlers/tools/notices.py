@@ -4,9 +4,12 @@ from typing import Final
 
 from butlers.butler import Components, Context, Module, Result, Tool, ToolCall
 from butlers.notices import instant
-from shared.db.pool import Record
+from shared.db.pool import Connection, Record
+from shared.display.conversation import listed
+from shared.display.quotes import in_marks
 from shared.errors import InvalidInput
-from shared.storage import notices
+from shared.storage import notices, turns
+from shared.storage.sessions import MESSAGE
 
 DESCRIPTION: Final = (
     "What happened meanwhile and waits for you, and what your last results brought, in full. It also comes by itself "
@@ -18,6 +21,10 @@ PARAMETERS: Final = {
     "type": "object",
     "properties": {"id": {"type": "string", "description": "The id of one notice that you were shown."}},
 }
+
+# Of what the owner's words answer, and of the files beside them.
+ANSWERED: Final = 80
+FILES: Final = 300
 
 
 def notices_tool(context: Context) -> Tool:
@@ -32,14 +39,31 @@ def notices_tool(context: Context) -> Tool:
                 rows = await notices.unread_by(connection, context.name, who)
             else:
                 rows = await notices.shown_once(connection, context.name, who, str(which))
-        return Result({"notices": [_as_object(row) for row in rows]})
+            found = [_as_object(row, await in_its_place(connection, row)) for row in rows]
+        return Result({"notices": found})
 
     return Tool("notices", DESCRIPTION, PARAMETERS, waiting, read_only=True)
 
 
-def _as_object(row: Record) -> dict[str, object]:
-    names = ("id", "source", "kind", "text", "trust", "priority", "again", "state")
-    about = {name: row[name] for name in names}
+async def in_its_place(connection: Connection, notice: Record) -> str:
+    """Return a notice's text; of what the owner wrote with the beginning of what it answers, and its files, behind it.
+
+    The words come first, so that they are the last to be cut.
+    """
+    text = str(notice["text"])
+    is_written = notice["source"] == "owner" and notice["kind"] == MESSAGE
+    found = await turns.received(connection, notice["id"]) if is_written else None
+    if found is None:
+        return text
+    answered, files = await turns.answered_by(connection, found), found.turn.files
+    about = [f"in answer to {in_marks(answered.text, ANSWERED)}"] if answered is not None else []
+    about += [f"with files {in_marks(listed(files), FILES)} of the message {notice['id']}"] if files else []
+    return f"{text} ({'; '.join(about)})" if about else text
+
+
+def _as_object(row: Record, text: str) -> dict[str, object]:
+    names = ("id", "source", "kind", "trust", "priority", "again", "state")
+    about = {**{name: row[name] for name in names}, "text": text}
     return {**about, "at": instant(row["created_at"]), **({"left_out": row["more"]} if row["more"] else {})}
 
 

@@ -322,7 +322,7 @@ async def test_the_owner_s_words_that_are_told_say_what_they_answer(butler: Serv
     await sql.execute(RECEIVED, before, "Red or “blue”?", None)
     _, bearer = await begun(butler.house)
     await sql.execute(RECEIVED, UUID(await words(butler.house)), "Make it blue.", before)
-    assert "\nIn answer to “Red or 'blue'?”: Make it blue.\n" in await reads(butler, bearer)
+    assert "\nMake it blue. (in answer to “Red or 'blue'?”)\n" in await reads(butler, bearer)
 
 
 async def test_the_owner_s_words_that_are_told_name_their_files(butler: Served) -> None:
@@ -330,8 +330,25 @@ async def test_the_owner_s_words_that_are_told_name_their_files(butler: Served) 
     message_id = await words(butler.house)
     await butler.house.sql.execute(RECEIVED, UUID(message_id), "Make it blue.", None)
     await butler.house.sql.execute(WITH_FILE, UUID(message_id), [{"name": "“a” bill.jpg", "size": 5}])
-    said = f"With files “1: 'a' bill.jpg, 5 bytes” of the message {message_id}: Make it blue."
+    said = f"Make it blue. (with files “1: 'a' bill.jpg, 5 bytes” of the message {message_id})"
     assert f"\n{said}\n" in await reads(butler, bearer)
+
+
+async def test_of_the_owner_s_words_in_a_list_their_files_are_cut_first_and_read_whole_by_the_id(
+    butler: Served,
+) -> None:
+    _, bearer = await begun(butler.house)
+    message_id = await words(butler.house, "Do NOT send these.")
+    await butler.house.sql.execute(RECEIVED, UUID(message_id), "Do NOT send these.", None)
+    files = [{"name": f"{n} {'x' * 80}.jpg", "size": 5} for n in range(3)]
+    await butler.house.sql.execute(WITH_FILE, UUID(message_id), files)
+    await added(butler.house)
+    cut = f"… (cut; the tool notices has it whole: id {message_id})\n"
+    [line] = [one for one in (await reads(butler, bearer)).splitlines(keepends=True) if one.endswith(cut)]
+    assert line.startswith("- [owner] Do NOT send these. (with files “1: 0 xxx")
+    [whole] = await asked_for(butler, bearer, id=message_id)
+    assert whole.startswith("Do NOT send these. (with files “1: 0 xxx")
+    assert whole.endswith(f".jpg, 5 bytes” of the message {message_id})")
 
 
 @pytest.mark.parametrize("owners", [False, True])
