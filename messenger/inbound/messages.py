@@ -87,20 +87,36 @@ async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object,
     found = await updates.album(connection, bot, update_id, message)
     # What a part says of its sender counts for no other.
     parts = [one for one in found if _whose(one["message"]) == _whose(message)]
-    spoken = next((one["message"] for one in parts if _words(one["message"])), message)
-    said = "\n\n".join(filter(None, (_words(one["message"]) for one in parts)))
-    whole = {**spoken, "caption": said, "parts": [one["message"] for one in parts]}
-    return whole, [one["update_id"] for one in parts] or [update_id]
+    sent = [one["message"] for one in parts]
+    return _as_one(_spoken(sent, message), sent), [one["update_id"] for one in parts] or [update_id]
+
+
+def _spoken(parts: Sequence[Mapping[str, object]], first: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the part that gives an album its number: the first with words, else the first."""
+    return next(filter(_words, parts), first)
+
+
+def _as_one(message: Mapping[str, object], parts: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """Return a message with the words and the files of all parts of an album."""
+    return {**message, "caption": "\n\n".join(filter(None, map(_words, parts))), "parts": list(parts)}
 
 
 async def _of_album(
     connection: Connection, bot: str, update_id: int, edit: Mapping[str, object] | None
 ) -> Mapping[str, object] | None:
-    """Return an edit of an album without words as one of the message that the album is, whichever photo was edited."""
+    """Return an edit of a part of an album as one of the message that the album is, with all its words as they are now.
+
+    Where the other parts are gone it is one of that part alone.
+    """
     if edit is None or "media_group_id" not in edit:
         return edit
-    first = await updates.first_of_album(connection, bot, update_id, edit)
-    return edit if first is None else {**edit, "message_id": first}
+    found = await updates.of_album(connection, bot, update_id, edit)
+    rows = [row for row in found if _whose(row["message"]) == _whose(edit)]
+    sent = [row["message"] for row in rows if row["is_sent"]]
+    if not sent:
+        return edit
+    now = {_place_of(row["message"]): row["message"] for row in rows}
+    return _as_one({**edit, "message_id": _spoken(sent, sent[0]).get("message_id")}, list(now.values()))
 
 
 async def _goes_with_words(

@@ -275,19 +275,19 @@ async def changes_answer(connection: Connection, bot: str, update_id: int) -> bo
     return bool(await connection.fetchval(CHANGES_ANSWER, bot, update_id))
 
 
-# Of an album of which no part had words its first part is the message.
-FIRST_OF_ALBUM = """
-SELECT (array_agg(body #> '{message,message_id}' ORDER BY update_id))[1] AS first FROM messenger.updates
-WHERE bot = $1 AND update_id BETWEEN $2::bigint - 10000 AND $2 AND outcome = 'ingested'
-    AND body #> '{message,media_group_id}' = $3::jsonb
-HAVING bool_and(coalesce(body #>> '{message,caption}', '') = '')
+# What came of an album, and what was edited of it since.
+OF_ALBUM = """
+SELECT body ? 'message' AS is_sent, part.message FROM messenger.updates
+    CROSS JOIN LATERAL (SELECT coalesce(body -> 'message', body -> 'edited_message') AS message) part
+WHERE bot = $1 AND update_id BETWEEN $2::bigint - 10000 AND $2::bigint + 10000
+    AND (outcome = 'ingested' OR update_id = $2) AND part.message -> 'media_group_id' = $3::jsonb
+ORDER BY update_id
 """
 
 
-async def first_of_album(connection: Connection, bot: str, update_id: int, edit: Mapping[str, object]) -> object | None:
-    """Return the number of the message that an album without words is, of which this is an edit; None if it had any."""
-    found: object | None = await connection.fetchval(FIRST_OF_ALBUM, bot, update_id, edit["media_group_id"])
-    return found
+async def of_album(connection: Connection, bot: str, update_id: int, edit: Mapping[str, object]) -> Sequence[Record]:
+    """Return the parts of the album of which this is an edit, as they were sent and as they were edited, in order."""
+    return await connection.fetch(OF_ALBUM, bot, update_id, edit["media_group_id"])
 
 
 HANDLED = """

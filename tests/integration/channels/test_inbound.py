@@ -330,32 +330,62 @@ async def test_an_album_is_one_message_with_all_its_files_however_they_come(stil
     assert files(theirs) == ["2"]
 
 
-async def test_all_captions_of_an_album_count_and_one_put_in_later_is_its_message_s(
-    still_house: House, message: str
-) -> None:
-    worker, stopping, one = still_house.worker(), asyncio.Event(), fresh.chat()
+async def handled_each(house: House, bot: str, said: list[dict[str, object]], ends: tuple[int, ...]) -> None:
+    """Have updates of photos handled; those up to each number in `ends` come together, a minute ago."""
+    worker, stopping = house.worker(), asyncio.Event()
     telegram = worker.channels["telegram"]
     assert isinstance(telegram, TelegramChannel)
-    later = photo(5, one, "8", caption=message, edit_date=1790000009)
-    said = [
-        *(photo(n, one, "7", caption=f"{message} {n}") for n in (1, 2)),
-        *(photo(n, one, "8") for n in (3, 4)),
-        {"update_id": 5, "edited_message": {**later["message"], "message_id": 4}},  # type: ignore[dict-item]
-    ]
-    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, "4252", stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, bot, stopping))
     try:
         for update in said:
-            await still_house.sql.execute(UPDATE, "4252", update["update_id"], *updates.pared([update]))
-            await still_house.sql.execute(A_MINUTE_AGO, "4252")
-            if update["update_id"] in (2, 4, 5):
+            await house.sql.execute(UPDATE, bot, update["update_id"], *updates.pared([update]))
+            await house.sql.execute(A_MINUTE_AGO, bot)
+            if update["update_id"] in ends:
                 worker.context.wakes["updates"]()
-                await eventually(partial(still_house.sql.fetchrow, HANDLED, "4252", update["update_id"]))
+                await eventually(partial(house.sql.fetchrow, HANDLED, bot, update["update_id"]))
     finally:
         stopping.set()
         await handling
+
+
+def edited(update: int, number: int, sender: int, album: str, caption: str) -> dict[str, object]:
+    """An update that edits the caption of one photo."""
+    sent = photo(number, sender, album, caption=caption, edit_date=1790000009)
+    return {"update_id": update, "edited_message": sent["message"]}
+
+
+async def test_all_captions_of_an_album_count_and_one_put_in_later_is_its_message_s(
+    still_house: House, message: str
+) -> None:
+    one = fresh.chat()
+    said = [
+        *(photo(n, one, "7", caption=f"{message} {n}") for n in (1, 2)),
+        *(photo(n, one, "8") for n in (3, 4)),
+        edited(5, 4, one, "8", message),
+    ]
+    await handled_each(still_house, "4252", said, (2, 4, 5))
     rows = await still_house.sql.fetch("SELECT text, thread FROM switchboard.inbox WHERE sender = $1", str(one))
     assert {(row["text"], row["thread"]) for row in rows} == {
         (f"{message} 1\n\n{message} 2", f"{one}:1"),
         ("", f"{one}:3"),
         (message, f"{one}:3"),
     }
+
+
+async def test_an_edit_of_any_photo_is_one_of_its_album_with_all_words_and_files_as_they_are_now(
+    still_house: House, message: str
+) -> None:
+    one, other = fresh.chat(), fresh.chat()
+    said = [
+        photo(1, one, "7"),
+        photo(2, other, "7", caption="somebody else's"),
+        *(photo(n, one, "7", caption=f"{message} {n}") for n in (3, 4)),
+        edited(5, 4, one, "7", f"{message} NOT 4"),
+        edited(6, 1, one, "7", f"{message} 1"),
+    ]
+    await handled_each(still_house, "4253", said, (4, 5, 6))
+    text = "SELECT * FROM switchboard.inbox WHERE sender = $1 AND kind = 'edit' ORDER BY received_at"
+    first, second = await still_house.sql.fetch(text, str(one))
+    assert (first["text"], first["thread"]) == (f"{message} 3\n\n{message} NOT 4", f"{one}:3")
+    assert (second["text"], second["thread"]) == (f"{message} 1\n\n{message} 3\n\n{message} NOT 4", f"{one}:3")
+    assert files(second) == ["1", "3", "4"]
