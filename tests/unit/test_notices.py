@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Final, get_args
 import pytest
 
 from butlers.notices import LONGEST_BLOCK, LONGEST_LINE, MOST_LINES, ORDER, TOGETHER, Waiting, block_of, lines_of
-from shared.display.decided import message_decided
+from shared.display.decided import changes, message_decided
 from shared.display.question import told_of_answer
 from shared.model import Priority, Trust
 
@@ -173,3 +174,18 @@ def test_a_decision_tells_the_text_that_counts_and_what_the_owner_changed() -> N
         "The owner approved your mail 7. Reason: late train\nText: “Dinner at nine, love”\n"
         "The owner changed: “eight” is now “nine, love”."
     )
+
+
+def test_in_a_long_list_each_change_is_told_exactly() -> None:
+    lines = [f"Chapter {n} {'. ' * 30}{n * 3}" for n in range(1, 130)]
+    changed = [*lines[:40], lines[40].replace("Chapter", "Part"), *lines[41:90], "Interlude", *lines[90:]]
+    assert changes("\n".join(lines), "\n".join(changed)) == ["“Chapter” is now “Part”", "“Interlude” is added"]
+
+
+@pytest.mark.parametrize("between", [" ", "\n"], ids=["words", "lines"])
+def test_what_the_owner_changed_is_found_in_bounded_time(between: str) -> None:
+    asked = [chr(ord("a") + n % 26) for n in range(5000)]
+    written = ["#" if n % 7 == 0 else word for n, word in enumerate(asked)]
+    began = time.process_time()
+    assert changes(between.join(asked), between.join(written))
+    assert time.process_time() - began < 0.5
