@@ -134,6 +134,8 @@ class Facts:
     brakes: tuple[Brake, ...] = ()
     # When a backup was put back (seconds since 1970), for what was asked before the owner had looked for a day.
     restored: float | None = None
+    # Whether the owner put other words in its place.
+    changed: bool = False
     # The reference of another message of this request to this address that is in flight, or may have arrived.
     similar: str | None = None
     # Until when, as seconds since 1970, nothing is asked of the owner there.

@@ -98,7 +98,8 @@ async def _findings(
         return (Finding("no_identifier", f"There is no {channel} address on file for {target.contact_name}."),)
     facts = await gather(connection, channel, action["notification_id"], target, asked_at=action["created_at"])
     act = action_of(envelope, target, action["realm"], action["admitted_by"])
-    return decide(act, replace(facts, in_time=True)).findings
+    facts = replace(facts, in_time=True, changed=action["owner_text"] is not None)
+    return decide(act, facts).findings
 
 
 async def _made(connection: Connection, action: Record, said: list[str]) -> tuple[str, ...]:

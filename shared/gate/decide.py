@@ -18,6 +18,7 @@ OWN_REACTIONS: Final = "A butler can react only to its own messages and to messa
 # What a rule may name of a message, besides its length.
 FIELDS: Final = frozenset({"contact_id", "recipient", "channel", "intent", "origin_butler"})
 RESTORED: Final = "A backup was restored: the rule may already have let this message through."
+CHANGED: Final = "You changed its words."
 
 
 def decide(action: Action, facts: Facts) -> Decision:
@@ -75,6 +76,8 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
     usable = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
     allowing = [rule for rule in usable if was_made_since(rule, facts.restored)]
+    if allowing and facts.changed:
+        return Decision("park", (Finding("changed", CHANGED), *_about_thread(action)))
     if usable and not allowing:
         return Decision("park", (Finding("restored", RESTORED), *_about_thread(action)))
     if allowing and origin_admitted_it(action) and reaction_has_its_message(action):

@@ -68,7 +68,7 @@ async def evaluate(
         return target
     channel, asked_at = envelope.delivery.channel, row["created_at"]
     facts = await gather(connection, channel, notification_id, target, approval=True, asked_at=asked_at)
-    facts = replace(facts, in_time=row["too_late"] is not True)
+    facts = replace(facts, in_time=row["too_late"] is not True, changed=row["owner_text"] is not None)
     action = action_of(envelope, target, row["realm"], row["admitted_by"])
     facts, decision = await weigh(connection, action, facts)
     return Evaluation(row, envelope, target, facts, action, decision)

@@ -89,6 +89,18 @@ def rules(*given: Rule) -> Facts:
             ("park", "near_duplicate"),
             id="no rule lets out what may be a second try",
         ),
+        pytest.param(
+            TO_ANNA,
+            replace(rules(ALLOW), changed=True),
+            ("park", "changed"),
+            id="what the owner changed no rule lets out",
+        ),
+        pytest.param(
+            TO_ANNA,
+            replace(rules(ALLOW), changed=True, approval=YES),
+            ("allow", "approved"),
+            id="what the owner changed and approved goes",
+        ),
         pytest.param(TO_ANNA, COOL, ("deny", "cooled_down"), id="after three noes nothing is asked"),
         pytest.param(
             TO_ANNA, replace(COOL, similar="7K2Q"), ("deny", "cooled_down"), id="nor about what may be a second try"

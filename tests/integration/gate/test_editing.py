@@ -10,14 +10,18 @@ import pytest
 import pytest_asyncio
 
 from messenger.cards.base import NEAR
+from messenger.maintenance import rechecker
 from shared.errors import InvalidInput
+from shared.gate.decide import CHANGED
 from shared.gate.owner_decision import Edit, Outcome, edit
 from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.console_runner import Running
+from tests.integration.gate.test_asked import question
+from tests.integration.gate.test_reopening import ask_again, expire
 from tests.integration.house import House, button_data
 from tests.integration.signed_in import fields, page, plain, signed_in
-from tests.integration.workers import ACTION, new_chat
+from tests.integration.workers import ACTION, enqueue, new_chat, work
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -120,6 +124,31 @@ async def test_words_for_somebody_without_an_address_wait_with_it(house: House, 
     assert (await house.decide(answer["action_id"])).code == "approved"
     await house.settled(answer["action_id"], "ok")
     assert (len(house.sent(text)), house.sent(message)) == (1, [])
+
+
+async def test_no_rule_lets_out_what_the_owner_changed_and_has_yet_to_approve(still_house: House, message: str) -> None:
+    contact = await still_house.contact("Anna", email=f"{uuid4().hex}@example.org")
+    await still_house.rule({"contact_id": contact})
+    answer = await still_house.notify(message=message, contact_id=contact)
+    assert (await change(still_house, answer["action_id"], f"Better {message}")).code == "edited"
+    await contacts.add_address(still_house.sql, contact, "telegram", new_chat())
+    assert await rechecker.identified(still_house.context("messenger")) == 1
+    assert await still_house.status(answer["action_id"]) == "pending_approval"
+    assert (await question(still_house, str(answer["action_id"]))).findings == (CHANGED,)
+    assert (await still_house.decide(answer["action_id"])).code == "approved"
+    await enqueue(still_house, str(answer["action_id"]))
+    await work(still_house.worker())
+    assert await still_house.status(answer["action_id"]) == "ok"
+
+
+async def test_no_rule_lets_it_out_either_when_it_expired_and_is_asked_again(house: House, message: str) -> None:
+    contact = await house.contact("Anna", telegram=new_chat())
+    answer = await house.notify(message=message, contact_id=contact)
+    await change(house, answer["action_id"], f"Better {message}")
+    await expire(house, answer)
+    await house.rule({"contact_id": contact})
+    assert (await ask_again(house, answer))["status"] == "pending_approval"
+    assert house.sent_to_others(f"Better {message}") == []
 
 
 @pytest.mark.parametrize(
