@@ -60,11 +60,12 @@ async def authorize(
 async def _beside_others(connection: Connection, judged: Evaluation, claimed: Claimed) -> Evaluation:
     """Judge anew by what only the Messenger can know.
 
-    That is: a similar message to this third party may have arrived, and the owner had this one sent again.
+    That is: a similar message to this third party may have arrived, unless the owner had this very one sent again.
     """
     if judged.action.is_owner:
         return judged
-    found = await queries.similar(connection, judged.row, claimed.channel, judged.target.address)
+    to, sha = judged.target.address, judged.action.content_sha
+    found = None if claimed.repeated else await queries.similar(connection, judged.row, claimed.channel, to, sha)
     restored = None if claimed.repeated else judged.facts.restored
     if found is None and restored == judged.facts.restored:
         return judged

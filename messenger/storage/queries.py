@@ -169,25 +169,33 @@ async def same_content(connection: Connection, origin: str, lineage: str, conten
     return found
 
 
-# Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
+# The same content of unknown outcome, whatever request it is of: its hash is that of what was marked, else of what was
+# admitted, since what a backup brought back was never marked here. Or other words of the same request to the same
+# address: of unknown outcome, or tried and not over when this was asked.
 SIMILAR = """
-SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+(SELECT d.id::text FROM messenger.deliveries d
+WHERE d.status = 'uncertain' AND d.class = 'third_party' AND d.notification_id <> $5
+    AND coalesce(d.content_sha, (SELECT content_sha FROM shared.notifications WHERE id = d.notification_id)) = $7
+LIMIT 1)
+UNION ALL
+(SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
 WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3
     AND lower(d.address COLLATE "C") = $4
     AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
     AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
         AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
             OR (d.status IN ('queued', 'claimed', 'sending', 'sent') AND coalesce(d.settled_at, 'infinity') > $6))))
-ORDER BY d.created_at LIMIT 1
+ORDER BY d.created_at LIMIT 1)
+LIMIT 1
 """
 
 
-async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
-    """Return the delivery of other words of the same request to that address.
+async def similar(connection: Connection, row: Record, channel: str, address: str, content_sha: str) -> str | None:
+    """Return the delivery of the same content, or of other words of the same request, to that address.
 
-    It is one that is on its way or may have arrived.
+    The same content may have arrived; other words may have, or are on their way.
     """
-    asked = (UUID(row["id"]), row["created_at"])
+    asked = (UUID(row["id"]), row["created_at"], content_sha)
     found: str | None = await connection.fetchval(
         SIMILAR, row["origin_butler"], row["lineage"], channel, folded(address), *asked
     )

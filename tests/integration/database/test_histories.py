@@ -7,7 +7,7 @@ import pytest
 from butlers.console.queries import approvals
 from butlers.console.queries import contacts as people
 from butlers.console.queries import history as history_shown
-from messenger.storage import cards
+from messenger.storage import cards, queries
 from shared.config.timings import STANDARD
 from shared.storage import (
     audit_seals,
@@ -62,6 +62,7 @@ SELECT id, 'telegram', (8000000000000000 + row_number() OVER ())::text FROM made
             ("deliveries_to_the_owner", "notifications_pkey"),
             id="who wrote to the owner last",
         ),
+        pytest.param(queries.SIMILAR, ("deliveries_uncertain",), id="the same words that may have arrived"),
         pytest.param(audit_seals.LATEST, ("Index Cond: (seq < COALESCE",), id="further page of the audit"),
     ],
 )

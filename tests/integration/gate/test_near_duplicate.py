@@ -1,15 +1,16 @@
-"""Other words of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
+"""Words that may have arrived: other ones of their request, and equal ones, are asked about, but never to the owner."""
 
 from uuid import uuid4
 
 import pytest
 
 from messenger.delivery import loop
+from messenger.storage import transitions
 from shared.gate.accept import accept
 from shared.hashing import reference
 from shared.idempotency import notification_key
 from tests.integration.delivery.test_late_receipts import late_desk
-from tests.integration.doubts import uncertain
+from tests.integration.doubts import say, uncertain
 from tests.integration.house import House
 from tests.integration.workers import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.rig.waiting import until
@@ -31,7 +32,12 @@ REWORDED = "Fact: the same in other words, "
 
 async def anna_and_request(house: House) -> dict[str, object]:
     """Somebody a rule allows to be written to, in a request of its own."""
-    return {"contact_id": await friend(house), "request_context": {"request_id": str(uuid4())}}
+    return {"contact_id": await friend(house), **request()}
+
+
+def request() -> dict[str, object]:
+    """What names a request of its own."""
+    return {"request_context": {"request_id": str(uuid4())}}
 
 
 async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(still_house: House, message: str) -> None:
@@ -168,6 +174,48 @@ async def test_a_call_that_an_older_program_noted_is_the_same_call(still_house: 
     key = notification_key("greeter", row["lineage"], call.said_sha)
     assert await still_house.sql.execute(NOTED_BEFORE, call.request_sha, call.said_sha, key) == "UPDATE 1"
     assert await admitted(still_house, message, **said) == told
+
+
+async def test_the_same_words_of_another_request_wait_while_the_first_may_have_arrived(
+    still_house: House, message: str
+) -> None:
+    to = {"contact_id": await friend(still_house)}
+    first = await uncertain(still_house, message, **to)
+    second, third = [await in_queue(still_house, message, **to, **request()) for _ in range(2)]
+    for one in (second, third):
+        await work(still_house.worker())
+        assert await still_house.status(one) == "pending_approval"
+    assert await say(still_house, first, "again") == "done"
+    await work(still_house.worker())
+    assert (await still_house.status(first), len(still_house.sent(message))) == ("ok", 2), "the owner had it sent again"
+    fourth = await in_queue(still_house, message, **to, **request())
+    await work(still_house.worker())
+    assert await still_house.status(fourth) == "ok", "nothing is uncertain any more"
+
+
+async def test_the_same_words_wait_for_what_a_backup_made_uncertain_too(still_house: House, message: str) -> None:
+    to = {"contact_id": await friend(still_house)}
+    never_marked = await in_queue(still_house, message, **to)
+    async with still_house.context("messenger").db.work() as connection:
+        assert await transitions.make_uncertain(connection, never_marked)
+    again = await in_queue(still_house, message, **to, **request())
+    await work(still_house.worker())
+    assert await still_house.status(again) == "pending_approval"
+
+
+async def test_what_the_owner_has_sent_again_waits_for_no_equal_message(still_house: House, message: str) -> None:
+    to = {"contact_id": await friend(still_house)}
+    first = await uncertain(still_house, message, **to)
+    second = await in_queue(still_house, message, **to, **request())
+    await work(still_house.worker())
+    assert (await still_house.decide((await still_house.row(ACTION, second))["id"])).code == "approved"
+    await still_house.fault(message, "accept_reset", times=1)
+    await enqueue(still_house, second)
+    await work(still_house.worker())
+    assert await still_house.status(second) == "uncertain"
+    assert await say(still_house, first, "again") == "done"
+    await work(still_house.worker())
+    assert await still_house.status(first) == "ok"
 
 
 async def test_the_owner_hears_other_words_at_once(still_house: House, message: str) -> None:
