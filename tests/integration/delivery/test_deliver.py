@@ -378,8 +378,11 @@ async def test_two_desks_that_race_deliver_each_once(still_house: House, message
 
 
 async def test_who_waits_is_woken_with_the_answer_that_is_stored(still_house: House, message: str) -> None:
-    told = await in_queue(still_house, message)
+    told = await admitted(still_house, message, recipient=new_chat())
     await still_house.sql.execute("UPDATE shared.notifications SET owner_text = 'other words' WHERE id = $1", told)
+    for code in ("changed", "approved"):
+        assert (await still_house.decide((await still_house.row(ACTION, told))["id"])).code == code
+    await enqueue(still_house, told)
     ticket = still_house.context("messenger").wakes["settled"].ticket(told)
     await work(still_house.worker())
     stored = await still_house.row("SELECT answer FROM shared.notifications WHERE id = $1", told)
