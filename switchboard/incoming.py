@@ -45,7 +45,7 @@ NO_WORDS: Final = (
     "begins no work. Write what to do about it in a mail of its own."
 )
 LEFT_OUT: Final = (
-    "{name} was not asked “{line}” in your mail, nor what follows it there: it looks like a mail that you quote. "
+    "{name} was not asked all of your mail: “{line}”, and what may belong to it, looks like a mail that you quote. "
     "If those are words of yours, write them again above what you quote."
 )
 NO_SUCH_NAME: Final = (

@@ -1,7 +1,7 @@
 """Mails that came in, brought to the Switchboard as ingest.v1; of strangers so much and no more."""
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from messenger.inbound.ingest import bring
+from messenger.inbound.mail.answered import holds_some, parted_by, sent
 from messenger.inbound.mail.letter import FORWARD, LONGEST_WORDS, Letter, within
-from messenger.inbound.mail.quoted import Parted, holds_some, parted, parted_answer, parted_by
+from messenger.inbound.mail.quoted import Parted, parted, parted_answer
 from messenger.inbound.mailbox import Arrived
 from messenger.storage import queries, strangers
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
@@ -39,7 +40,7 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
             if not await strangers.takes_mail(connection, letter.sender, size, vouched=letter.verified):
                 return False
             # In one unit of work with the count, so that what has to wait is not counted twice.
-            return await bring(context, await asyncio.to_thread(envelope, endpoint, arrived, _originals(answered)))
+            return await bring(context, await asyncio.to_thread(envelope, endpoint, arrived, answered))
     except ValidationError as wrong:
         log.warning("a mail is nobody's message", fields=wrong.error_count())
         return False
@@ -48,20 +49,13 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
         return False
 
 
-def _originals(answered: Record | None) -> tuple[str, ...]:
-    """Return how the mail that is answered may have read: to the owner its butler's name stands above the words."""
-    if answered is None or answered["message"] is None:
-        return ()
-    return f"{answered['origin_butler']}:\n\n{answered['message']}", answered["message"]
-
-
-def envelope(endpoint: str, arrived: Arrived, original: Sequence[str] = ()) -> IngestEnvelope:
+def envelope(endpoint: str, arrived: Arrived, answered: Record | None = None) -> IngestEnvelope:
     """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there.
 
-    `original` is how what it answers may have read, where that is known.
+    `answered` is the mail of ours that it answers, where that is known.
     """
     letter = arrived.letter
-    said = _said(letter, original)
+    said = _said(letter, answered, endpoint)
     named = f"{endpoint} {letter.event_id}"
     return IngestEnvelope(
         source=IngestSource(channel="email", provider="imap", endpoint_identity=endpoint),
@@ -83,17 +77,18 @@ def envelope(endpoint: str, arrived: Arrived, original: Sequence[str] = ()) -> I
     )
 
 
-def _said(letter: Letter, original: Sequence[str]) -> Parted:
+def _said(letter: Letter, answered: Record | None, endpoint: str) -> Parted:
     """Return the writer's own words and the rest; of what is forwarded all counts as its words, which are nobody's."""
     if letter.kind == FORWARD:
         return Parted(letter.words.strip(), "")
     if not letter.is_answer:
         return parted(letter.words, letter.sender)
-    if not original:
+    if answered is None:
         return parted_answer(letter.words, letter.sender)
-    found = next(filter(None, (parted_by(letter.words, sent) for sent in original)), None)
-    if found is None and any(holds_some(letter.words, sent) for sent in original):
-        found = parted_answer(letter.words, letter.sender)
+    ours = sent(answered["message"], answered["origin_butler"], answered["subject"], endpoint)
+    found = parted_by(letter.words, letter.sender, ours)
+    if found is None and holds_some(letter.words, ours):
+        found = replace(parted_answer(letter.words, letter.sender), in_doubt=True)
     return found or parted(letter.words, letter.sender)
 
 

@@ -35,8 +35,7 @@ MOST_AT_ONCE: Final = 50
 # Of a mail that is larger the rest is not read.
 LARGEST: Final = 1_048_576
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# Server and database may disagree on the time.
-# INVARIANT: at the first look a mail counts by the server's second: what came before a backup was put back is done.
+# Server and database may disagree on the time; a restore adds as much (`shared/storage/restored.py`).
 CLOCKS_APART: Final = timedelta(minutes=10)
 _INTERNALDATE: Final = re.compile(r'INTERNALDATE "([^"]{1,40})"', re.IGNORECASE)
 # A connection that fails, a server that says no, and all that the library raises where a server talks nonsense.
@@ -177,23 +176,23 @@ class Mailbox:
         _demand(*server.select("INBOX", readonly=True))
         uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
         done = seen.last_uid if uidvalidity == seen.uidvalidity else 0
-        counts_from = seen.mails_from and seen.mails_from - (CLOCKS_APART if done else timedelta(seconds=1))
+        # A range that ends in * holds the last message, however small its number is.
+        new = sorted(uid for uid in _numbers(server, done, seen.since) if uid > done)
         items: list[tuple[int, Bounce | Arrived]] = []
         until = time.monotonic() + LOOK_SECONDS
-        # A range that ends in * holds the last message, however small its number is.
-        for uid in sorted(uid for uid in _numbers(server, done, seen.since) if uid > done):
+        for uid in new:
             if self._is_over or len(items) >= MOST_AT_ONCE or time.monotonic() > until:
                 return Found(uidvalidity, done, tuple(items), whole=False)
-            items += ((uid, item) for item in self._item(server, uid, counts_from))
+            items += ((uid, item) for item in self._item(server, uid, seen.mails_from))
             done = uid
         return Found(uidvalidity, done, tuple(items), whole=True)
 
-    def _item(self, server: IMAP4, uid: int, counts_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
+    def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
         """Return what this message is: bounces, a mail, or nothing that is read."""
         header, at = fetched_piece(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
         if is_report(header):
             return parse(fetched_piece(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
-        if counts_from is None or (at is not None and at < counts_from):
+        if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
             return ()
         raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:

@@ -58,7 +58,8 @@ async def doubt(connection: Connection, delivery_id: str, attempt: int | None = 
 
 
 MAILED = """
-SELECT n.origin_butler, n.envelope #>> '{delivery,message}' AS message
+SELECT n.origin_butler, coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message,
+    n.envelope #>> '{delivery,subject}' AS subject
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.notifications n ON n.id = d.notification_id
 WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND n.wiped_at IS NULL
@@ -69,7 +70,7 @@ WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND n.wiped_at IS NULL
 
 
 async def mailed(connection: Connection, message_id: str, address: str) -> Record | None:
-    """Return whose words and which the mail of that Message-ID holds; None if none went to that address's person.
+    """Return the mail of that Message-ID, its butler, words and subject; None if none went to that address's person.
 
     They are wiped some time after they went.
     """

@@ -69,8 +69,12 @@ UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_times
 WHERE id IN (SELECT id FROM shared.sessions
     WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL FOR UPDATE SKIP LOCKED)
 """
-# As at the first start: what lies in the mailbox by now is not read.
-FORGET_MAILBOXES: Final = "DELETE FROM messenger.mailboxes"
+# As at the first start: what lies in the mailbox by now is not read. There ten minutes before are read too, as clocks
+# differ; what came in these is done already here.
+FORGET_MAILBOXES: Final = """
+UPDATE messenger.mailboxes SET uidvalidity = 0, last_uid = 0, read_at = clock_timestamp(),
+    mails_from = clock_timestamp() + interval '10 minutes'
+"""
 
 
 async def _end(connection: Connection) -> str:

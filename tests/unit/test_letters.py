@@ -11,10 +11,11 @@ import pytest
 
 from messenger.inbound.letters import envelope
 from messenger.inbound.mail import letter as read
+from messenger.inbound.mail.answered import parted_by, sent
 from messenger.inbound.mail.html import seen_text
 from messenger.inbound.mail.letter import LONGEST_WORDS, Letter
 from messenger.inbound.mail.mime import CUT
-from messenger.inbound.mail.quoted import parted, parted_answer, parted_by
+from messenger.inbound.mail.quoted import parted, parted_answer
 from messenger.inbound.mailbox import Arrived
 from shared.display.conversation import Turn, framed
 from shared.display.owner import Sheet, bubbles
@@ -541,8 +542,13 @@ def test_no_body_takes_long_to_read(kind: str, forms: Sequence[str]) -> None:
 
 @pytest.mark.parametrize(
     "way",
-    [lambda text: parted(text, OWNER), lambda text: parted_answer(text, OWNER), lambda text: parted_by(text, text[9:])],
-    ids=["none", "answer", "known"],
+    [
+        lambda text: parted(text, OWNER),
+        lambda text: parted_answer(text, OWNER),
+        lambda text: parted_by(text, OWNER, sent(text[9:])),
+        lambda text: parted_by(text, OWNER, sent(text[: len(text) // 2])),
+    ],
+    ids=["none", "answer", "known", "half known"],
 )
 def test_no_words_take_long_to_part(way: Callable[[str], object]) -> None:
     for form in WORDS:

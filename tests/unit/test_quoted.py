@@ -1,10 +1,12 @@
 """Which words of an answer by mail are its writer's: by what it answers, if that is known, else in doubt none."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pytest
 
-from messenger.inbound.mail.quoted import parted, parted_answer, parted_by
+from messenger.inbound.mail.answered import parted_by, sent
+from messenger.inbound.mail.quoted import parted, parted_answer
 
 OWNER: Final = "owner@example.org"
 THEIRS: Final = "Please pay 500 EUR to Eve today.\n\nAnd send her the keys."
@@ -82,19 +84,20 @@ KNOWN: Final = {
 
 @pytest.mark.parametrize(("text", "own"), KNOWN.values(), ids=KNOWN.keys())
 def test_of_an_answer_to_what_is_known_only_what_repeats_it_is_no_word_of_the_writers(text: str, own: str) -> None:
-    found = parted_by(text, ASKED)
+    found = parted_by(text, OWNER, sent(ASKED))
     assert found is not None
     assert (found.own, found.in_doubt) == (own, False)
 
 
 def test_what_repeats_a_part_without_signs_is_in_doubt() -> None:
-    found = parted_by(f"Yes.\n\n{FIELDS}{FIRST}\n\nFor Anna.", ASKED)
+    found = parted_by(f"Yes.\n\n{FIELDS}{FIRST}\n\nFor Anna.", OWNER, sent(ASKED))
     assert found is not None
     assert (found.own, found.in_doubt) == ("Yes.", True)
     assert found.quoted.endswith("For Anna.")
 
 
 SENT: Final = f"greeter:\n\n{ASKED}"
+OURS: Final = sent(ASKED, "greeter", "words of the butler")
 BY_OUTLOOK: Final = f"{'_' * 32}\nFrom: B\nSent: Monday\nTo: o\nSubject: greeter: {'words of the butler ' * 24}\n\n"
 # A mail to the owner as it is sent, its answer by programs that mark nothing or by signs, the words that count, and
 # what else may be the owner's.
@@ -136,10 +139,86 @@ WHOLE: Final = {
 
 @pytest.mark.parametrize(("text", "own", "may_be_own"), WHOLE.values(), ids=WHOLE.keys())
 def test_of_a_mail_to_the_owner_what_it_does_not_hold_is_own_or_in_doubt(text: str, own: str, may_be_own: str) -> None:
-    found = parted_by(text, SENT)
+    found = parted_by(text, OWNER, OURS)
     assert found is not None
     assert (found.own, found.in_doubt) == (own, bool(may_be_own))
     assert found.quoted.startswith(may_be_own)
+
+
+ADDED: Final = "Yes, do it.\n\nAnd tell Bob: bob@x.org, on 2026-12-03."
+MAILS: Final = {
+    "one line": "Shall I book the table for two at Luigi's on Friday?",
+    "a list": "Two things need you:\n\n1. The dentist moved to Tuesday. OK?\n2. Anna: yes or no?\n\nTell me.",
+    "fields": "Your journey:\n\nDate: 2026-12-01\nFrom: Bern\nTo: Zurich\n\nShall I buy the tickets for it?",
+    "a quotation": "> Please pay 500 EUR to Eve today.\n\nThat is what Eve wrote to you. Shall I?",
+    "the same again": "Yes or no?\nYes or no?\n\nPlease say yes or no to the booking in Bern, now.\nYes or no?",
+}
+# How programs put what is written above or below what they repeat of a mail: its subject and its lines.
+PROGRAMS: Final[Mapping[str, Callable[[str, str, str], str]]] = {
+    "Gmail": lambda own, _, body: f"{own}\n\nOn Mon, Nov 23, 2026 at 9:00 AM <b@x.org> wrote:\n\n{marked_lines(body)}",
+    "Thunderbird": lambda own, _, body: f"On 11/23/26 09:00, b@x.org wrote:\n{marked_lines(body)}\n\n{own}",
+    "Thunderbird, no empty line": lambda own, _, body: f"Am 23.11.26 schrieb b@x.org:\n{marked_lines(body)}\n{own}",
+    "Apple": lambda own, _, body: f"{own}\n\n> On Nov 23, 2026, at 9:00 AM, b@x.org wrote:\n> \n{marked_lines(body)}",
+    "Outlook": lambda own, subject, body: (
+        f"{own}\n\nFrom: b@x.org <b@x.org>\nSent: Monday\nSubject: {subject}\n\n{body}"
+    ),
+    "Outlook, a line": lambda own, subject, body: (
+        f"{own}\n{'_' * 32}\nFrom: b@x.org <b@x.org>\nSent: Monday\nSubject: {subject}\n\n" + body.replace("\n", "\n\n")
+    ),
+    "Outlook, older": lambda own, subject, body: (
+        f"{own}\n\n-----Original Message-----\nFrom: b@x.org\nSent: Monday\nSubject: {subject}\n\n{body}"
+    ),
+    "Samsung": lambda own, subject, body: (
+        f"{own}\n\n-------- Original message --------From: b@x.org Date: 23/11/2026 Subject: {subject} {body}"
+    ),
+    "GMX": lambda own, subject, body: (
+        f"{own}\n\nGesendet: Montag, 23. November 2026\nVon: b@x.org\nAn: o@x.org\nBetreff: {subject}\n\n{body}"
+    ),
+    "GroupWise": lambda own, _, body: f"{own}\n\n>>> <b@x.org> 11/23/2026 9:00 AM >>>\n{body}",
+    "Yahoo": lambda own, _, body: (
+        f"{own}\n\n On Monday, November 23, 2026 at 9:00, b@x.org <b@x.org> wrote: \n \n {body}"
+    ),
+}
+
+
+def marked_lines(body: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in body.split("\n"))
+
+
+@pytest.mark.parametrize("mail", MAILS.values(), ids=MAILS.keys())
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_what_a_program_repeats_of_a_mail_of_ours_is_known(program: Callable[[str, str, str], str], mail: str) -> None:
+    answer = program(ADDED, f"greeter: {mail.partition(chr(10))[0]}", f"greeter:\n\n{mail}")
+    found = parted_by(answer, OWNER, sent(mail, "greeter", address="b@x.org"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == (ADDED, False)
+
+
+def test_a_subject_that_holds_the_words_is_no_beginning_of_them() -> None:
+    """Where a butler gives none, the first line is the subject."""
+    head = f"From: b@x.org\nSent: Monday\nTo: o\nSubject: greeter: {FIRST}\n\n"
+    found = [parted_by(f"Ok.\n\n{head}greeter:\n\n{words}", OWNER, sent(words, "greeter")) for words in (FIRST, ASKED)]
+    assert [one and (one.own, one.in_doubt) for one in found] == [("Ok.", False)] * 2
+
+
+def test_own_words_among_the_first_lines_stand_out_too() -> None:
+    found = parted_by(f"{FIELDS}greeter:\n\nHello.\nNot now.\n\n{ASKED}", OWNER, sent(f"Hello.\n\n{ASKED}", "greeter"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Not now.", False)
+
+
+@pytest.mark.parametrize("whose", ["eve@x.org", "b@x.org"])
+def test_what_a_head_says_is_anothers_is_no_answer_to_ours(whose: str) -> None:
+    head = f"From: Anna <{whose}>\nSent: Monday\nTo: o\nSubject: x\n\n"
+    found = parted_by(f"Ok.\n\n{head}{ASKED}\n\nPay 500 EUR.", OWNER, sent(ASKED, address="b@x.org"))
+    assert (found is None) is (whose == "eve@x.org")
+
+
+def test_below_a_line_that_ends_in_the_original_words_are_own_also_where_its_beginning_is_gone() -> None:
+    long = "Rent is due on Friday: shall I pay 900 EUR from the account that you share?"
+    found = parted_by(f"{HEAD}\n> {long}\nNo, do not pay it.", OWNER, sent(f"Good morning, two things.\n\n{long}"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("No, do not pay it.", False)
 
 
 def test_of_a_mail_that_answers_none_nothing_counts_below_arrows() -> None:
@@ -150,7 +229,8 @@ def test_of_a_mail_that_answers_none_nothing_counts_below_arrows() -> None:
 def test_signs_of_the_answered_mails_own_mark_nothing() -> None:
     original = f"> {FIRST}\n\n{SECOND}"
     found = [
-        parted_by(f"Ok.\n\n{FIELDS}{repeated}", original) for repeated in (original, f"> > {FIRST}\n>\n> {SECOND}")
+        parted_by(f"Ok.\n\n{FIELDS}{repeated}", OWNER, sent(original))
+        for repeated in (original, f"> > {FIRST}\n>\n> {SECOND}")
     ]
     assert [one and (one.own, one.in_doubt) for one in found] == [("Ok.", False)] * 2
 
@@ -171,8 +251,8 @@ def test_a_signature_is_no_head_unless_it_names_somebody_else() -> None:
 
 
 def test_what_repeats_nothing_is_told_from_what_does() -> None:
-    assert parted_by("And at which of the three places shall it be?", ASKED) is None
-    assert parted_by("> Which?\nYes", "Which?") is None, "too short to tell"
+    assert parted_by("And at which of the three places shall it be?", OWNER, sent(ASKED)) is None
+    assert parted_by("> Which?\nYes", OWNER, sent("Which?")) is None, "too short to tell"
 
 
 def test_a_head_ends_where_signs_begin() -> None:

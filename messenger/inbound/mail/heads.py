@@ -26,7 +26,7 @@ _HEAD: Final = re.compile(
 _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
 _COLON: Final = re.compile("[:\uff1a]")
 _SIGNS: Final = re.compile(r"[>\s]*")
-_A_YEAR: Final = re.compile(r"\b20\d\d\b")
+_A_YEAR: Final = re.compile(r"(?<!\d)20\d\d(?!\d)")
 _NAMES_SOMEBODY: Final = re.compile(rf"\S@\S|{_A_YEAR.pattern}")
 _LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:", however long the name is; in a language that is not known here with a date, and an address
@@ -58,7 +58,6 @@ _SUBJECT: Final = re.compile(
 _ADDRESS: Final = re.compile(r"[^\s<>@,;:()\[\]\"]{1,64}@[^\s<>@,;:()\[\]\"]{1,253}")
 _DAY: Final = re.compile(r"20\d\d|\d{1,2}[./-]\d{1,2}[./-]\d\d")
 _MOST_FIELDS: Final = 8
-_MOST_BLANK: Final = 3
 
 
 def lines_of(text: str) -> list[str]:
@@ -90,6 +89,12 @@ def has_fields(lines: list[str], at: int, sender: str) -> bool:
         return True
     below = [line for line in lines[at + 1 : at + 5] if line.strip()]
     return bool(_FROM.fullmatch(head[0])) and any(_HEAD.fullmatch(one[:_LONGEST_HEAD]) for one in below)
+
+
+def is_field(line: str) -> bool:
+    """Return whether a line is a field of a head, such as `Sent: Monday`, in a language that is known."""
+    line = line[:_LONGEST_HEAD]
+    return bool(_FROM.fullmatch(line) or _HEAD.fullmatch(line) or _SUBJECT.match(line))
 
 
 def _names(line: str, sender: str) -> bool:
@@ -192,6 +197,11 @@ def may_be_head(line: str, sender: str) -> bool:
     return any(others) or _DAY.search(line[:_LONGEST_SAID]) is not None
 
 
+def addresses_in(text: str) -> frozenset[str]:
+    """Return the addresses that a text names, in small letters."""
+    return frozenset(one.casefold() for one in _ADDRESS.findall(text[:_LONGEST_SAID]))
+
+
 def is_head(lines: list[str], at: int) -> bool:
     """Return whether these lines say so much of who wrote what follows that nobody writes so by oneself."""
     if is_separator(lines[at]) or begins_with_arrows(lines[at]):
@@ -210,21 +220,3 @@ def is_head(lines: list[str], at: int) -> bool:
 def is_the_houses(line: str) -> bool:
     """Return whether the house put this line above a butler's words, by the mark that nobody else writes."""
     return line.lstrip("> ").startswith(MARK)
-
-
-def head_above(lines: list[str], first: int) -> int:
-    """Return where the head begins of what is repeated from this line on; this line if there is none.
-
-    It goes up to a blank line: a subject may be long, and wrapped. The house's own lines in a mail of ours are none.
-    """
-    ends = first
-    while ends > 0 and first - ends < _MOST_BLANK and (not lines[ends - 1].strip() or is_the_houses(lines[ends - 1])):
-        ends -= 1
-    top = ends
-    while top > 0 and ends - top < _MOST_LINES_WRAPPED and lines[top - 1].strip():
-        top -= 1
-    together = "\n".join(lines[top:ends])
-    is_full = bool(_ADDRESS.search(together)) and bool(_DAY.search(together))
-    heads = (at for at in range(top, ends) if begins_the_rest(lines, at, "") or said_in(lines, at))
-    named = (at for at in range(top, ends) if is_full and may_be_head(lines[at], ""))
-    return next(heads, next(named, first))
