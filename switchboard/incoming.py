@@ -251,9 +251,11 @@ async def _change(
     """
     # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
     butler = original["routed_to"]
-    is_work = begins_work(replace(message, kind=OWN_WORDS), butler, rules)
+    is_emptied = not message.text.strip() and original["spoken"] is not None
+    said = "what it said before" if is_emptied else message.text
+    is_work = begins_work(replace(message, kind=OWN_WORDS, text=said), butler, rules)
     is_asked = False
-    if is_work and original["spoken"] is not None:
+    if is_work and original["spoken"] is not None and not is_emptied:
         async with _as_it_may(connection, "an edit changed nothing", row["id"]):
             is_asked = await sessions.change_prompt(connection, original["spoken"], row["text"])
     if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:

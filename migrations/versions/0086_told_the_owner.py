@@ -10,5 +10,5 @@ def upgrade() -> None:
     """Index what was delivered to the owner by chat and time."""
     execute("""
         CREATE INDEX deliveries_to_the_owner ON messenger.deliveries (channel, address, settled_at)
-        WHERE class = 'owner' AND status = 'sent'
+        WHERE (class = 'owner' OR card_kind IN ('question', 'approval')) AND status = 'sent'
     """)

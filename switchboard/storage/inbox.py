@@ -224,18 +224,19 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
 
 
 # INVARIANT: it begins with what was delivered, which no butler writes: rows that a butler puts cost nothing.
-# Of a flood the last is enough. A reaction says nothing that could be answered.
+# Of a flood the last is enough. A card that asks the owner names its butler as a message does; a reaction says nothing
+# that could be answered.
 WROTE: Final = """
 WITH told AS MATERIALIZED (
-    SELECT d.notification_id, d.realm, d.settled_at FROM messenger.deliveries d
-    WHERE d.class = 'owner' AND d.status = 'sent' AND d.channel = $1 AND d.address = $3
-        AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
+    SELECT d.notification_id, d.origin_butler, d.realm, d.settled_at FROM messenger.deliveries d
+    WHERE (d.class = 'owner' OR d.card_kind IN ('question', 'approval')) AND d.status = 'sent'
+        AND d.channel = $1 AND d.address = $3 AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
     ORDER BY d.settled_at DESC LIMIT 100)
-SELECT n.origin_butler
-FROM told JOIN shared.notifications n ON n.id = told.notification_id
+SELECT told.origin_butler
+FROM told LEFT JOIN shared.notifications n ON n.id = told.notification_id
     JOIN shared.channels c ON c.channel = $1 AND c.realm = told.realm AND c.endpoint = $2
-WHERE n.envelope #>> '{delivery,intent}' <> 'react'
-GROUP BY n.origin_butler ORDER BY max(told.settled_at) DESC
+WHERE n.envelope #>> '{delivery,intent}' IS DISTINCT FROM 'react'
+GROUP BY told.origin_butler ORDER BY max(told.settled_at) DESC
 """
 
 

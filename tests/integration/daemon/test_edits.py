@@ -2,6 +2,8 @@
 
 import pytest
 
+from switchboard import incoming
+from tests.integration.daemon.test_conversations import OPEN, TOLD
 from tests.integration.daemon.test_routing import begun, event
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -28,3 +30,14 @@ async def test_a_caption_begins_its_work_whatever_a_butler_holds(still_house: Ho
     assert (session["butler"], other["butler"]) == ("greeter", "health")
     [changed] = await begun(still_house, caption(f"{message} pay that"))
     assert changed["id"] == session["id"]
+
+
+async def test_the_owner_is_told_that_words_were_asked_which_are_taken_back(still_house: House, message: str) -> None:
+    number, picture = 820_002, {"attachments": [{"name": "bill.png"}]}
+    payload = {"text": f"/health {message}", **picture}
+    [session] = await begun(still_house, event(f"/health {message}", OWNER, number, payload=payload))
+    await still_house.sql.execute(OPEN)
+    emptied = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit:emptied"}
+    await begun(still_house, event("  ", OWNER, number, event=emptied, payload={"text": "  ", **picture}))
+    [told] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
+    assert told["envelope"]["delivery"]["message"] == incoming.CHANGED_TOO_LATE.format(name="health")

@@ -28,6 +28,14 @@ AT: Final = "butlers@sandbox.test"
 numbers = count(700_000)
 
 
+# The card of a question of greeter's, as it was sent to the owner's chat.
+CARD = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, about, revision, origin_butler, status,
+    settled_at)
+VALUES ('card', 'question', 'telegram', $1, 'sandbox', gen_random_uuid(), 1, 'greeter', 'sent', clock_timestamp())
+"""
+
+
 async def there(house: House) -> None:
     """Both butlers as their heartbeats note them; health is the default, as its folder says."""
     async with house.context("switchboard").db.work() as connection:
@@ -193,6 +201,13 @@ async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_
         await house.sql.execute(earlier)
     late = await routed(house, event(f"{message}: late", OWNER))
     assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
+
+
+async def test_words_after_a_butlers_question_go_to_that_butler(house: House, message: str) -> None:
+    await routed(house, event(f"/health {message}", OWNER))
+    await house.sql.execute(CARD, str(OWNER))
+    row = await routed(house, event(f"{message}: yes", OWNER))
+    assert (row["routed_to"], row["routed_because"]) == ("greeter", "it wrote to the owner last")
 
 
 @pytest.mark.parametrize("kind", ["reaction", "edit"])
