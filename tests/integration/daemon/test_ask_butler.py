@@ -10,7 +10,7 @@ import pytest_asyncio
 from butlers.butler import Answer, ToolCall
 from butlers.tools import ask_butler
 from shared.auth.tokens import Caller
-from shared.contracts import MOST_DEPTH
+from shared.contracts import MOST_DEPTH, AskedSession
 from shared.errors import ButlersError, HopFailed, Locked
 from shared.storage import calls, session_list, sessions
 from switchboard.storage import registry
@@ -152,6 +152,21 @@ async def test_butlers_cannot_ask_each_other_for_ever(still_house: House, messag
         await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message} {number}")
     with pytest.raises(ButlersError, match="asked 5 times"):
         await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message}, still")
+
+
+async def test_prompts_of_one_asker_are_counted_one_after_the_other(still_house: House) -> None:
+    first, second = [AskedSession(session_id=one, asked_by="greeter", chain=one, depth=1) for one in (uuid4(), uuid4())]
+
+    async def counted() -> None:
+        async with still_house.context("health").db.work() as connection:
+            await session_list.demand_room(connection, "health", second)
+
+    async with still_house.context("health").db.work() as connection:
+        await session_list.demand_room(connection, "health", first)
+        waiting = asyncio.ensure_future(counted())
+        await asyncio.wait({waiting}, timeout=0.3)
+        assert not waiting.done()
+    await waiting
 
 
 async def test_a_client_asks_another_butler_so_often_and_no_more(still_house: House, message: str) -> None:
