@@ -10,8 +10,8 @@ from shared.model import Action, Brake, Facts
 BRAKED: Final = "The owner has put the brake on."
 RESTORED: Final = "A backup was restored; the brake is on until the owner lifts it."
 SENDING: Final = "Approved. Sending."
-NOT_SENT_YET: Final = "Approved. Not sent yet: the brake is on. It is sent when you lift the brake."
-NOT_RUN_YET: Final = "Approved. Not run yet: the brake is on. It runs when you lift the brake."
+NOT_SENT_YET: Final = "Approved. Not sent yet: the brake is on. It is sent when the brake is off, within 24 hours."
+NOT_RUN_YET: Final = "Approved. Not run yet: the brake is on. It runs when the brake is off, within 24 hours."
 
 
 @dataclass(frozen=True, slots=True)

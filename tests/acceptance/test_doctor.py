@@ -92,6 +92,19 @@ async def test_an_owner_who_cannot_be_reached_is_named(patient: Fleet) -> None:
     assert await wrong(patient) == []
 
 
+async def test_an_owner_with_live_mail_needs_no_address_in_the_sandbox(patient: Fleet) -> None:
+    live = {"BUTLERS_SMTP_URL": "smtp://127.0.0.1:9", "BUTLERS_EMAIL_FROM": "butlers@example.org"}
+    rows = await patient.sql("DELETE FROM shared.contact_info WHERE type = 'telegram' RETURNING contact_id, value")
+    await patient.sql("UPDATE shared.contact_info SET value = 'olga@example.org' WHERE type = 'email'")
+    try:
+        assert await wrong(patient, **live) == []
+    finally:
+        await patient.sql("UPDATE shared.contact_info SET value = 'owner@sandbox.test' WHERE type = 'email'")
+        for row in rows:
+            text = "INSERT INTO shared.contact_info (contact_id, type, value) VALUES ($1, 'telegram', $2)"
+            await patient.sql(text, row["contact_id"], row["value"])
+
+
 async def test_an_audit_that_is_not_sealed_is_named(patient: Fleet) -> None:
     [messenger] = patient.running["messenger"]
     messenger.send(signal.SIGSTOP)
