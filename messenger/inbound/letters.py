@@ -1,7 +1,6 @@
 """Mails that came in, brought to the Switchboard as ingest.v1; of strangers so much and no more."""
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -10,7 +9,7 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from messenger.inbound.ingest import bring
-from messenger.inbound.mail.answered import holds_some, parted_by, sent
+from messenger.inbound.mail.answered import parted_above, parted_by, sent
 from messenger.inbound.mail.letter import FORWARD, LONGEST_WORDS, Letter, within
 from messenger.inbound.mail.quoted import Parted, parted, parted_answer
 from messenger.inbound.mailbox import Arrived
@@ -86,9 +85,7 @@ def _said(letter: Letter, answered: Record | None, endpoint: str) -> Parted:
     if answered is None:
         return parted_answer(letter.words, letter.sender)
     ours = sent(answered["message"], answered["origin_butler"], answered["subject"], endpoint)
-    found = parted_by(letter.words, letter.sender, ours)
-    if found is None and holds_some(letter.words, ours):
-        found = replace(parted_answer(letter.words, letter.sender), in_doubt=True)
+    found = parted_by(letter.words, letter.sender, ours) or parted_above(letter.words, letter.sender, ours)
     return found or parted(letter.words, letter.sender)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from messenger.inbound.mail.answered import parted_by, sent
+from messenger.inbound.mail.answered import parted_above, parted_by, sent
 from messenger.inbound.mail.quoted import parted, parted_answer
 
 OWNER: Final = "owner@example.org"
@@ -110,8 +110,18 @@ WHOLE: Final = {
     "a note of the house": (f"Thanks.\n\n{BY_OUTLOOK}▣ A note.\n{SENT}", "Thanks.", ""),
     "a note of the house, with signs": (f"Thanks.\n\n{HEAD}\n> ▣ A note.\n> greeter:\n>\n{REPEATED}", "Thanks.", ""),
     "an address that a program added": (
-        f"Thanks.\n\n{BY_OUTLOOK}{SENT.replace('places', 'places <https://x.org/a>')}",
+        f"Thanks.\n\n{BY_OUTLOOK}{SENT.replace('three places', 'three places <https://three.places>')}",
         "Thanks.",
+        "",
+    ),
+    "a link, a bracket and a symbol behind words": (
+        f"See.\n\n{HEAD}\n> greeter:\n>\n> {FIRST} https://x.org/b <the other one>\n>\n> {SECOND} \U0001f44d",
+        "See.",
+        f"> {FIRST} https://x.org/b <the other one>\n> {SECOND} \U0001f44d",
+    ),
+    "an option right below": (
+        f"{HEAD}\n> greeter:\n>\n> {FIRST}\nfor when exactly\n>\n> {SECOND}",
+        "for when exactly",
         "",
     ),
     "behind each question": (
@@ -174,6 +184,10 @@ PROGRAMS: Final[Mapping[str, Callable[[str, str, str], str]]] = {
     "GMX": lambda own, subject, body: (
         f"{own}\n\nGesendet: Montag, 23. November 2026\nVon: b@x.org\nAn: o@x.org\nBetreff: {subject}\n\n{body}"
     ),
+    "Notes": lambda own, subject, body: (
+        f"{own}\n\nButlers ---23.11.2026 09:00:00---{body.partition(chr(10))[0]}\n\n"
+        f"Von: b@x.org\nAn: o@x.org\nDatum: 23.11.2026 09:00\nBetreff: {subject}\n\n{body}"
+    ),
     "GroupWise": lambda own, _, body: f"{own}\n\n>>> <b@x.org> 11/23/2026 9:00 AM >>>\n{body}",
     "Yahoo": lambda own, _, body: (
         f"{own}\n\n On Monday, November 23, 2026 at 9:00, b@x.org <b@x.org> wrote: \n \n {body}"
@@ -194,6 +208,28 @@ def test_what_a_program_repeats_of_a_mail_of_ours_is_known(program: Callable[[st
     assert (found.own, found.in_doubt) == (ADDED, False)
 
 
+def test_a_line_with_a_sign_of_its_own_that_a_program_wraps_marks_nothing() -> None:
+    line = "> Please pay her 500 euro at once, and tell nobody about it, as she asks it of you."
+    wrapped = line.replace(", and", ",\nand")
+    found = parted_by(f"Ok.\n\n{FIELDS}{wrapped}\n\n{SECOND}", OWNER, sent(f"{line}\n\n{SECOND}"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Ok.", False)
+
+
+def test_a_line_of_symbols_is_no_own_word_where_the_answered_mail_has_it() -> None:
+    symbols = "\u24df\u24d0\u24e8 \U0001f44d"
+    found = parted_by(f"Ok.\n\n{FIELDS}{FIRST}\n\n{symbols}", OWNER, sent(f"{FIRST}\n\n{symbols}"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Ok.", False)
+
+
+def test_above_what_is_repeated_in_part_and_below_no_head_words_are_own_and_all_else_in_doubt() -> None:
+    found = parted_above(f"No.\n\n{SECOND}\n\nFor Anna.", OWNER, sent(ASKED))
+    assert found is not None
+    assert (found.own, found.in_doubt, found.quoted) == ("No.", True, f"{SECOND}\nFor Anna.")
+    assert parted_above("For Anna.", OWNER, sent(ASKED)) is None
+
+
 def test_a_subject_that_holds_the_words_is_no_beginning_of_them() -> None:
     """Where a butler gives none, the first line is the subject."""
     head = f"From: b@x.org\nSent: Monday\nTo: o\nSubject: greeter: {FIRST}\n\n"
@@ -209,7 +245,7 @@ def test_own_words_among_the_first_lines_stand_out_too() -> None:
 
 @pytest.mark.parametrize("whose", ["eve@x.org", "b@x.org"])
 def test_what_a_head_says_is_anothers_is_no_answer_to_ours(whose: str) -> None:
-    head = f"From: Anna <{whose}>\nSent: Monday\nTo: o\nSubject: x\n\n"
+    head = f"From: Anna <{whose}>\nSent: Monday\nTo: o@x.org; b@x.org\nSubject: x\n\n"
     found = parted_by(f"Ok.\n\n{head}{ASKED}\n\nPay 500 EUR.", OWNER, sent(ASKED, address="b@x.org"))
     assert (found is None) is (whose == "eve@x.org")
 

@@ -4,9 +4,11 @@ In doubt a line is not its writer's, and is told of.
 """
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from typing import Final
 
@@ -23,7 +25,7 @@ from messenger.inbound.mail.heads import (
     said_in,
     signs_of,
 )
-from messenger.inbound.mail.quoted import Mark, Parted, by_marks, marked
+from messenger.inbound.mail.quoted import Mark, Parted, by_marks, marked, parted_answer
 
 # With fewer letters and digits nobody can tell; so many in a row nobody writes by chance.
 _LEAST: Final = 12
@@ -32,7 +34,8 @@ _KEY: Final = 40
 _MOST_TRIED: Final = 8
 _LONGEST_SENT: Final = 20_000
 _LONGEST_LINE: Final = 5_000
-# What programs add to a line that they repeat.
+_SCHEME: Final = re.compile(r"(?:https?|mailto|cid|image)\b", re.IGNORECASE)
+# What programs add to an address that they repeat.
 _ADDED: Final = re.compile(
     r"<[^<>]{1,2000}>|[\[(](?:https?|mailto|cid|image)\b[^\[\]()]{0,2000}[\])]|https?://\S+", re.IGNORECASE
 )
@@ -43,7 +46,8 @@ class Sent:
     """A mail of ours, as letters and digits: its words, what stands above them and its subject, and parts of these.
 
     `ends` says where in the words a line ends, `signed` which lines begin with a sign, `pieces` which runs they hold,
-    and `address` from where it was sent.
+    `odd` its lines without a letter, `symbols` its signs that are no letters and may be words, and `address` from where
+    it was sent.
     """
 
     words: str
@@ -52,6 +56,8 @@ class Sent:
     ends: frozenset[int]
     signed: frozenset[str]
     pieces: frozenset[str]
+    odd: frozenset[str]
+    symbols: frozenset[str]
     address: str
 
 
@@ -63,7 +69,9 @@ def sent(words: str, name: str = "", subject: str | None = None, address: str = 
     title = _bare(subject) if subject else next(filter(None, bare), "")
     signed = frozenset(said for line, said in zip(lines, bare, strict=True) if has_sign(line))
     pieces = frozenset(text[at : at + _PIECE] for text in (whole, title) for at in range(len(text) - _PIECE + 1))
-    return Sent(whole, _bare(name), title, frozenset(accumulate(map(len, bare))), signed, pieces, address)
+    odd = frozenset(line.strip() for line, said in zip(lines, bare, strict=True) if line.strip() and not said)
+    ends = frozenset(accumulate(map(len, bare)))
+    return Sent(whole, _bare(name), title, ends, signed, pieces, odd, _symbols(words), address)
 
 
 def parted_by(text: str, sender: str, answered: Sent) -> Parted | None:
@@ -77,7 +85,8 @@ def parted_by(text: str, sender: str, answered: Sent) -> Parted | None:
     marks, _ = marked(lines, None)
     begins = list(_beginnings(bare, answered))
     holds = [n for n, said in enumerate(bare) if len(said) >= _LEAST and said in answered.words]
-    if any(signs_of(lines[n]) and bare[n] not in answered.signed for n in [*holds, *(first for first, _ in begins)]):
+    marked_by_it = (n for n in [*holds, *(first for first, _ in begins)] if signs_of(lines[n]))
+    if any(not any(bare[n] in one for one in answered.signed) for n in marked_by_it):
         return by_marks(lines, _compared(lines, bare, marks, answered))
     found = (_in_full(lines, bare, marks, sender, begun, answered) for begun in _likely(begins, bare, answered))
     return next(filter(None, found), None) or _among_own(lines, bare, marks, holds, answered)
@@ -94,12 +103,13 @@ def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Se
             compared.append(mark)
         elif _stands_above(line, said, answered) or (not at and _is_head(line)):
             compared.append("head")
+        elif not has_sign(line) and at and at in answered.ends:
+            compared.append("own")
         elif found := _found(line, said, answered, at):
             compared.append("quoted")
             at = found
         else:
-            is_own = not has_sign(line) and (mark == "doubt" or at in answered.ends)
-            compared.append("own" if is_own else "doubt")
+            compared.append("own" if mark == "doubt" and not has_sign(line) else "doubt")
     first = next(n for n, line in enumerate(lines) if signs_of(line))
     top, ends = _head_above(lines, first, is_on_line=False) or (first, first)
     if any(map(str.strip, lines[ends:first])):
@@ -154,12 +164,12 @@ def _among_own(lines: list[str], bare: list[str], marks: list[Mark], holds: list
 
 
 def _is_anothers(head: list[str], answered: Sent) -> bool:
-    """Return whether a head names addresses, and not the one from which ours was sent.
+    """Return whether a head names addresses, and not the one from which ours was sent first.
 
     Whoever has seen a mail of ours can write another one of its id and words, for the owner to answer.
     """
     named = addresses_in("\n".join(head))
-    return bool(answered.address and named) and answered.address.casefold() not in named
+    return bool(answered.address and named) and named[0] != answered.address.casefold()
 
 
 def _heads(count: int) -> list[Mark]:
@@ -202,9 +212,9 @@ def _in_order(lines: list[str], bare: list[str], start: int, at: int, answered: 
     """
     marks = list[Mark]()
     for line, said in zip(lines[start:], bare[start:], strict=True):
-        follows = _follows(line, said, answered.words, at)
+        follows = _follows(line, said, answered, at)
         if not said or follows:
-            marks.append("quoted" if said else "own")
+            marks.append("quoted" if said or line.strip() in answered.odd else "own")
         elif _stands_above(line, said, answered):
             marks.append("head")
         else:
@@ -235,12 +245,23 @@ def _likely(begins: list[tuple[int, int]], bare: list[str], answered: Sent) -> l
     return whole or [one for one in begins[::-1] if not answered.name or answered.name not in bare[one[0] + 1 :]]
 
 
-def _follows(line: str, said: str, words: str, at: int) -> int:
+def _follows(line: str, said: str, answered: Sent, at: int) -> int:
     """Return how many letters of the original from there on the line repeats, all of it but what programs add."""
-    if said and words.startswith(said, at):
+    if not _symbols(line) <= answered.symbols:
+        return 0
+    if said and answered.words.startswith(said, at):
         return len(said)
-    plain = _bare(_ADDED.sub(" ", line)) if len(line) <= _LONGEST_LINE else ""
-    return len(plain) if plain and words.startswith(plain, at) else 0
+    plain = _bare(_ADDED.sub(partial(_but_added, answered), line)) if len(line) <= _LONGEST_LINE else ""
+    return len(plain) if plain and answered.words.startswith(plain, at) else 0
+
+
+def _but_added(answered: Sent, found: re.Match[str]) -> str:
+    """Return nothing for what a program adds to an address: that one once more; all else is somebody's words."""
+    return " " if _bare(_SCHEME.sub("", found[0])) in answered.words else found[0]
+
+
+def _symbols(text: str) -> frozenset[str]:
+    return frozenset(one for one in text if unicodedata.category(one) == "So")
 
 
 def _found(line: str, said: str, answered: Sent, at: int) -> int:
@@ -248,9 +269,10 @@ def _found(line: str, said: str, answered: Sent, at: int) -> int:
 
     Zero if they do not.
     """
-    if same := _follows(line, said, answered.words, at):
+    if same := _follows(line, said, answered, at):
         return at + same
-    where = answered.words.find(said) if _LEAST <= len(said) <= _LONGEST_LINE else -1
+    is_enough = _LEAST <= len(said) <= _LONGEST_LINE and _symbols(line) <= answered.symbols
+    where = answered.words.find(said) if is_enough else -1
     return 0 if where < 0 else where + len(said)
 
 
@@ -261,9 +283,17 @@ def _shares(said: str, answered: Sent) -> bool:
     return any(said[at : at + _PIECE] in answered.pieces for at in range(len(said) - _PIECE + 1))
 
 
-def holds_some(text: str, answered: Sent) -> bool:
-    """Return whether a mail repeats anything of the original, be it without its beginning."""
-    return any(_shares(_bare(line), answered) for line in lines_of(text) if len(line) <= _LONGEST_LINE)
+def parted_above(text: str, sender: str, answered: Sent) -> Parted | None:
+    """Return what stands above all that a mail repeats of the original, in part; the rest may be own.
+
+    None if it repeats nothing.
+    """
+    lines = lines_of(text)
+    first = next((n for n, line in enumerate(lines) if _shares(_bare(line[:_LONGEST_LINE]), answered)), None)
+    if first is None:
+        return None
+    above = parted_answer("\n".join(lines[:first]), sender)
+    return Parted(above.own, "\n".join(filter(None, (above.quoted, *lines[first:]))), in_doubt=True)
 
 
 def _bare(text: str) -> str:

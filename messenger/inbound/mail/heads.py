@@ -13,6 +13,8 @@ _SEPARATOR: Final = re.compile(
     re.IGNORECASE,
 )
 _DASHED: Final = re.compile(r"\s*-{3,}[ ]*\w")
+# Notes names whose mail it is, when it came, and its first words on one line.
+_NAMED_AND_DATED: Final = re.compile(r"\S[^\n-]{0,200}---\d[\d.,:/ APMapm-]{5,40}---")
 # Some programs lose the line breaks of what they repeat: "-------- Original message --------From: Anna Date: ...".
 _SEPARATOR_WITHIN: Final = re.compile("(?<!-)-{4,}[^-\n]{3,60}-{4,}(?!-)(?=[^\\S\n]*[^\\s:\uff1a]{1,24}[:\uff1a])")
 # The head of an answered mail as Outlook and others repeat it: a sender's line, with a date or subject close below.
@@ -73,7 +75,11 @@ def begins_the_rest(lines: list[str], at: int, sender: str) -> bool:
 def is_separator(line: str) -> bool:
     """Return whether a mail program draws this line above what it repeats."""
     line = line[:_LONGEST_SAID]
-    return bool(_SEPARATOR.match(line) or (_DASHED.match(line) and ("@" in line or line.rstrip().endswith("---"))))
+    return bool(
+        _SEPARATOR.match(line)
+        or _NAMED_AND_DATED.match(line)
+        or (_DASHED.match(line) and ("@" in line or line.rstrip().endswith("---")))
+    )
 
 
 def has_fields(lines: list[str], at: int, sender: str) -> bool:
@@ -197,9 +203,9 @@ def may_be_head(line: str, sender: str) -> bool:
     return any(others) or _DAY.search(line[:_LONGEST_SAID]) is not None
 
 
-def addresses_in(text: str) -> frozenset[str]:
+def addresses_in(text: str) -> list[str]:
     """Return the addresses that a text names, in small letters."""
-    return frozenset(one.casefold() for one in _ADDRESS.findall(text[:_LONGEST_SAID]))
+    return [one.casefold() for one in _ADDRESS.findall(text[:_LONGEST_SAID])]
 
 
 def is_head(lines: list[str], at: int) -> bool:
