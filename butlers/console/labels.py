@@ -113,5 +113,5 @@ def text(fields: Mapping[str, object], name: str) -> str:
 
 def excerpt(words: str) -> str:
     """Return the beginning of a text, on one line."""
-    line = visible(" ".join(words.split()))
+    line = visible(" ".join(words.split())[: EXCERPT + 1])
     return line if len(line) <= EXCERPT else f"{line[:EXCERPT].rstrip()}…"

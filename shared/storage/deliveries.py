@@ -11,6 +11,7 @@ from uuid import UUID
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.hashing import reference, that_begin
+from shared.storage.readable import LONGEST_MESSAGE
 
 # A reference may look like the beginning of another delivery's id, so an id needs more characters than a reference.
 REFERENCE: Final = 4
@@ -28,10 +29,11 @@ class Shown:
 
 # The contact is the one that has the address now: the address is the Messenger's word, the contact that a notification
 # names is its butler's.
-ROW: Final = """
+ROW: Final = f"""
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
     d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
-    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, n.envelope #>> '{delivery,emoji}' AS emoji
+    coalesce(n.owner_text, left(n.envelope #>> '{{delivery,message}}', {LONGEST_MESSAGE})) AS message,
+    left(n.envelope #>> '{{delivery,emoji}}', {LONGEST_MESSAGE}) AS emoji
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
 LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
 LEFT JOIN shared.contacts c ON c.id = i.contact_id

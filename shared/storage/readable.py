@@ -1,9 +1,24 @@
 """What others wrote into rows, as the owner's lists show it: whatever a row holds, it hides no other row."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from shared.db.pool import Record
 from shared.storage import notifications
+
+# No message that can be sent is longer.
+LONGEST_MESSAGE: Final = 10_000
+# The words that a list shows, none longer than one that can be sent.
+FIELDS: Final = "unnest(ARRAY['intent', 'channel', 'subject', 'message', 'emoji']) field"
+LONGEST_FIELD: Final = f"CASE field WHEN 'message' THEN {LONGEST_MESSAGE} ELSE 500 END"
+# What a list fetches of the envelope of a notification `n`, and of the arguments of a pending action `a`.
+# INVARIANT: it fetches nothing else of what a butler wrote, and reads all rows however large they are.
+ENVELOPE: Final = f"""jsonb_build_object('delivery', (
+    SELECT jsonb_object_agg(field, left(n.envelope #>> ARRAY['delivery', field], {LONGEST_FIELD})) FROM {FIELDS}
+    WHERE jsonb_typeof(n.envelope #> ARRAY['delivery', field]) = 'string'))"""
+ARGUMENTS: Final = f"""(
+    SELECT jsonb_object_agg(field, left(a.tool_args ->> field, {LONGEST_FIELD})) FROM {FIELDS}
+    WHERE jsonb_typeof(a.tool_args -> field) = 'string')"""
 
 
 def message(row: Mapping[str, object] | Record) -> Mapping[str, object] | None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from email import message_from_bytes
@@ -221,6 +222,12 @@ def test_a_page_shows_what_the_card_shows(words: str, shown: str) -> None:
     assert quoted(page) == quoted(words) == shown
     assert visible(console.excerpt(words)) == console.excerpt(words)
     assert "\n" not in console.excerpt(words)
+
+
+def test_the_beginning_of_a_text_is_made_without_the_rest_of_it() -> None:
+    began = time.monotonic()
+    assert console.excerpt("a\x01" * 500_000).startswith("a<U+0001>a")
+    assert time.monotonic() - began < 1
 
 
 def test_a_long_text_is_a_quotation_in_every_part_and_its_end_is_shown() -> None:

@@ -8,7 +8,7 @@ from shared.db.pool import Connection, Record
 from shared.display.fates import ACTION, CALL
 from shared.display.visible import in_line, visible
 from shared.storage.addressees import addressee
-from shared.storage.readable import message, shown
+from shared.storage.readable import ENVELOPE, message, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Decided:
 
 
 DECIDED = f"""
-SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, n.whom,
+SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, {ENVELOPE} AS envelope, n.owner_text, n.whom,
     d.address AS sent_to, a.tool_name, c.says,
     extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id

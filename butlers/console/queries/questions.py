@@ -19,7 +19,6 @@ class OpenQuestion:
     title: str
     about: str
     text: str
-    excerpt: str
     # What can be chosen, each with its place.
     choices: tuple[tuple[int, str], ...]
     allow_text: bool
@@ -30,15 +29,38 @@ class OpenQuestion:
     expires_at: str
 
 
-async def open_questions(connection: Connection) -> tuple[OpenQuestion, ...]:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One question, as a list shows it."""
+
+    id: str
+    butler: str
+    title: str
+    excerpt: str
+    urgency: str
+    asked: str
+
+
+async def open_questions(connection: Connection) -> tuple[Listed, ...]:
     """Read the questions that wait for the owner's answer, the urgent first."""
-    return tuple(_shown(row) for row in await questions.open_questions(connection))
+    return tuple(map(_listed, await questions.open_questions(connection)))
 
 
 async def one_question(connection: Connection, question_id: str) -> OpenQuestion | None:
     """Read one question; None if there is none."""
     row = await questions.one(connection, question_id)
     return None if row is None else _shown(row)
+
+
+def _listed(row: Record) -> Listed:
+    return Listed(
+        id=row["id"],
+        butler=visible(row["origin_butler"]),
+        title=in_line(row["title"]),
+        excerpt=excerpt(row["question"]),
+        urgency=row["urgency"],
+        asked=ago(row["age"]),
+    )
 
 
 def _shown(row: Record) -> OpenQuestion:
@@ -49,7 +71,6 @@ def _shown(row: Record) -> OpenQuestion:
         title=in_line(row["title"]),
         about=in_line(display.place_of(row)),
         text=visible(row["question"]),
-        excerpt=excerpt(row["question"]),
         choices=tuple(enumerate(in_line(label) for label in display.labels(row))),
         allow_text=row["allow_text"],
         urgency=row["urgency"],

@@ -6,24 +6,26 @@ from typing import Final
 from urllib.parse import urlencode
 
 from butlers.console.labels import ago, answered, count, excerpt, mapping, span, text
-from butlers.console.queries.questions import OpenQuestion, open_questions
+from butlers.console.queries.questions import Listed, open_questions
 from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.fates import fate
 from shared.display.tool_call import named_values
-from shared.display.visible import in_line, visible
+from shared.display.visible import in_line, shortened, visible
 from shared.storage.addressees import addressee
-from shared.storage.readable import message, question, shown
+from shared.storage.readable import ARGUMENTS, ENVELOPE, LONGEST_MESSAGE, message, question, shown
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 ON_A_PAGE: Final = 50
+# So much of each text; the page of one shows it whole.
+BEGINNING: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One pending action, with the whole text."""
+    """One pending action, with the beginning of its text."""
 
     action_id: str
     butler: str
@@ -88,7 +90,7 @@ class Start:
     waiting: tuple[Waiting, ...]
     waiting_total: int
     # Of butlers, to the owner.
-    questions: tuple[OpenQuestion, ...]
+    questions: tuple[Listed, ...]
     uncertain: tuple[Uncertain, ...]
     uncertain_total: int
     # What was let out and did not go, in the last day.
@@ -135,8 +137,8 @@ class Page:
 
 
 WAITING = f"""
-SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
-    n.owner_text, n.whom, h.realm, c.says, c.arguments,
+SELECT a.id::text, a.origin_butler, a.tool_name, {ARGUMENTS} AS tool_args, a.notification_id,
+    {ENVELOPE} AS envelope, n.owner_text, n.whom, h.realm, c.says, c.arguments,
     {EXPIRES} AS expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
@@ -147,9 +149,10 @@ FROM shared.pending_actions a
 WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
 ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
 """
-UNCERTAIN = """
+UNCERTAIN = f"""
 SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
-    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, c.name, count(*) OVER () AS total,
+    coalesce(n.owner_text, left(n.envelope #>> '{{delivery,message}}', {LONGEST_MESSAGE})) AS message, c.name,
+    count(*) OVER () AS total,
     extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
 FROM messenger.deliveries d
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
@@ -174,8 +177,9 @@ WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - $1::interval
 ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
 LIMIT 100
 """
-TOLD = """
-SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, n.whom, d.address AS sent_to,
+TOLD = f"""
+SELECT n.id::text, n.origin_butler, {ENVELOPE} AS envelope, n.owner_text, n.status, n.answer, n.whom,
+    d.address AS sent_to,
     extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
 FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
@@ -239,7 +243,7 @@ async def _waiting(connection: Connection, row: Record) -> Waiting:
         missing=bool(to.contact_id and not to.address),
         sandbox=row["realm"] == "sandbox",
         subject=text(asked, "subject"),
-        text=text(asked, "message") or text(asked, "emoji"),
+        text=visible(shortened(str(asked.get("message") or asked.get("emoji") or ""), BEGINNING)),
         asked=ago(row["age"]),
         left=span(row["remaining"]),
         expires_at=f"{row['expires_at']:%Y-%m-%d %H:%M} UTC",
@@ -272,7 +276,7 @@ def _seen(row: Record) -> Seen:
 async def _told(connection: Connection, row: Record) -> Told:
     asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
     to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
-    error = text(mapping(answer.get("error")), "message")
+    error = str(mapping(answer.get("error")).get("message") or "")
     words = fate(row["status"], error)
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"

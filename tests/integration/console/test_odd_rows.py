@@ -133,9 +133,10 @@ ODD: Final = {
     "nested deeper": Odd(only(f',"delivery":{DEEPER}'), readable=False),
     "a far number beside the message": Odd(
         only(
-            f',"delivery":{{"channel":"telegram","message":"x"}},"request_context":{{"source_thread_identity":{NUMBER}}}'
+            f',"delivery":{{"channel":"telegram","message":"far"}},"request_context":{{"source_thread_identity":{NUMBER}}}'
         ),
         readable=False,
+        text="far",
     ),
     "a thread that is a list": Odd(
         only(
