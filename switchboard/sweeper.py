@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route_request
-from shared.db.pool import Record
 from shared.loops import apart, pause
+from shared.storage import notifications
 from shared.telemetry.logs import logger
 from switchboard.route import Routes, forward
 from switchboard.storage import registry
@@ -19,14 +19,14 @@ AT_ONCE: Final = 8
 # What is allowed and not in delivery: left behind by a crash after its admission, or released by a decision. Butlers
 # take turns, so that what cannot be forwarded of one never holds up what another sends.
 RELEASED = """
-SELECT n.id::text, n.envelope FROM (
+SELECT id::text FROM (
     SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
     FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
     WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
         AND (n.created_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()
              OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
     ORDER BY turn, n.created_at LIMIT 100) due
-JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
+ORDER BY turn, created_at
 """
 
 
@@ -37,28 +37,32 @@ async def sweep(context: Context) -> int:
         rows = await connection.fetch(RELEASED, context.settings.timings.live_call)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(row: Record) -> None:
+    async def one(notification_id: str) -> None:
         async with gate:
             done = False
-            with apart(log, "not forwarded", notification=row["id"]):
-                done = await _sweep_one(context, routes, row)
+            with apart(log, "not forwarded", notification=notification_id):
+                done = await _sweep_one(context, routes, notification_id)
             if not done:
-                with apart(log, "not handed over", notification=row["id"]):
-                    await _hand_over_unread(context, row["id"])
+                with apart(log, "not handed over", notification=notification_id):
+                    await _hand_over_unread(context, notification_id)
 
-    await asyncio.gather(*(one(row) for row in rows))
+    await asyncio.gather(*(one(row["id"]) for row in rows))
     await routes.close()
     return len(rows)
 
 
-async def _sweep_one(context: Context, routes: Routes, row: Record) -> bool:
-    """Forward one row; return whether it could be read. Outcome then, the rows say."""
+async def _sweep_one(context: Context, routes: Routes, notification_id: str) -> bool:
+    """Forward one notification; return whether it could be read. Outcome then, the rows say."""
+    async with context.db.work() as connection:
+        row = await notifications.one(connection, notification_id)
+    if row is None:
+        return True
     try:
         stored = NotifyEnvelope.model_validate(row["envelope"])
     except ValidationError:
         return False
-    envelope = stored.model_copy(update={"notification_id": row["id"]})
-    raw = route_request(row["envelope"], stored.origin_butler, row["id"])
+    envelope = stored.model_copy(update={"notification_id": notification_id})
+    raw = route_request(row["envelope"], stored.origin_butler, notification_id)
     await forward(context, routes, RouteEnvelope.model_validate(raw), envelope, wait=False)
     return True
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -58,6 +58,7 @@ class Question:
     parts: int
 
 
+T = TypeVar("T")
 app = typer.Typer(help="Messages waiting for your approval.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
@@ -74,9 +75,11 @@ def add_to(line: typer.Typer) -> None:
     line.add_typer(app, name="approvals")
 
 
-async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Addressee]]:
+async def _read(home_folder: Path | None, status: str | None, made: Callable[[Record, Addressee], T]) -> list[T]:
+    """Return what is made of each action; no action as its butler wrote it is held on to."""
     async with as_owner(settings_of(None, home_folder)) as connection:
-        return [(row, await _to(connection, row)) for row in await pending_actions.list_actions(connection, status)]
+        found = pending_actions.list_actions(connection, status)
+        return [made(row, await _to(connection, row)) async for row in found]
 
 
 async def _to(connection: Connection, row: Record) -> Addressee:
@@ -95,21 +98,21 @@ def list_all(
     """List what waits for your approval, oldest first."""
     if status not in {None, *STATUSES}:
         raise InvalidInput(f"Unknown status `{status}`.", f"Choose from: {', '.join(STATUSES)}.")
-    found = asyncio.run(_read(home_folder, status or (None if everything else "pending")))
+    wanted = status or (None if everything else "pending")
     if as_json:
-        say_json({"actions": [_object(row, to) for row, to in found]})
+        say_json({"actions": asyncio.run(_read(home_folder, wanted, _object))})
         return
-    cells = [[row["id"][:SHORT], *_cells(row, to)] for row, to in found]
+    cells = asyncio.run(_read(home_folder, wanted, _cells))
     nothing = "Nothing needs your approval." if status is None and not everything else "There are no such approvals."
     table(("id", "ref", "status", "butler", "to", "by", "message"), cells, nothing)
 
 
 def _cells(row: Record, to: Addressee) -> list[object]:
-    """Return what the list shows of an action, after its id; of a tool call its tool and the tool's own sentence."""
-    butler = row["origin_butler"]
+    """Return what the list shows of an action; of a tool call its tool and the tool's own sentence."""
+    begins, butler = row["id"][:SHORT], row["origin_butler"]
     if row["says"] is not None:
-        return ["", CALL[row["status"]], butler, row["tool_name"], "tool", beginning(row["says"])]
-    return [_reference(row), ACTION[row["status"]], butler, to, row["channel"], beginning(_message(row))]
+        return [begins, "", CALL[row["status"]], butler, row["tool_name"], "tool", beginning(row["says"])]
+    return [begins, _reference(row), ACTION[row["status"]], butler, to, row["channel"], beginning(_message(row))]
 
 
 def _show_call(row: Record) -> None:

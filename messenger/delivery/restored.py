@@ -110,6 +110,6 @@ async def _ask_anew(connection: Connection, action: Record, context: Context) ->
     if row is None or row["status"] not in answers.ASKED:
         return False
     summary = f"{action['agent_summary']} {ASKED_BEFORE}"
-    ttl, kept = context.settings.approval_ttl, action["tool_args"]
-    anew = Revision(action["id"], action["revision"], action["content_sha"], kept, ttl, summary)
+    ttl = context.settings.approval_ttl
+    anew = Revision(action["id"], action["revision"], action["content_sha"], None, ttl, summary)
     return await pending_actions.revise(connection, anew, Why("messenger", ASKED_BEFORE)) is not None

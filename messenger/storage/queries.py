@@ -24,13 +24,13 @@ async def queued(connection: Connection) -> list[str]:
 
 
 ASKED_ABOUT_OTHERS = """
-SELECT id::text, notification_id::text, revision, content_sha, tool_args, agent_summary FROM shared.pending_actions
+SELECT id::text, notification_id::text, revision, content_sha, agent_summary FROM shared.pending_actions
 WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL ORDER BY notification_id
 """
 
 
 async def asked_about_others(connection: Connection) -> list[Record]:
-    """Return the questions that wait, in the order of their notifications, with what a new revision keeps."""
+    """Return the questions that wait, in the order of their notifications, without what their butlers wrote down."""
     return list(await connection.fetch(ASKED_ABOUT_OTHERS))
 
 

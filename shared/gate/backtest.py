@@ -14,7 +14,7 @@ from shared.errors import InvalidInput, Misconfigured
 from shared.gate.decide import decide, matches
 from shared.gate.resolve import action_of, resolve
 from shared.model import Action, Decision, Facts, Rule, Verdict
-from shared.storage import rules
+from shared.storage import notifications, rules
 from shared.storage.contacts import MissingIdentifier, Recipient
 from shared.storage.rules import VERDICTS
 
@@ -35,7 +35,10 @@ class Past:
 async def actions(connection: Connection) -> list[Past]:
     """Return the last thousand notifications, oldest first, without those for nobody now or that cannot be read."""
     found = []
-    for row in reversed(await rules.past(connection)):
+    for notification_id in reversed(await rules.past(connection)):
+        row = await notifications.one(connection, notification_id)  # each by itself: all at once may not fit
+        if row is None:
+            continue
         try:
             envelope = NotifyEnvelope.model_validate(row["envelope"])
             target = await resolve(connection, envelope, Recipient.parse(row["whom"]))

@@ -1,6 +1,6 @@
 """Pending actions, the decisions on them, and their audit: the only writer of those tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -301,7 +301,8 @@ class Revision:
     replaces: int
     # None as long as there is no address.
     content_sha: str | None
-    tool_args: Mapping[str, object]
+    # None to keep what is there.
+    tool_args: Mapping[str, object] | None
     ttl: timedelta
     # Why it is asked, where that has changed.
     summary: str | None = None
@@ -312,7 +313,7 @@ class Revision:
 REVISE = f"""
 WITH moved AS (
     UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, wire_shas = NULL,
-        tool_args = $9::jsonb || CASE WHEN tool_args ? 'as_called'
+        tool_args = coalesce($9::jsonb, tool_args) || CASE WHEN tool_args ? 'as_called'
             THEN jsonb_build_object('as_called', tool_args -> 'as_called') ELSE '{{}}' END,
         status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
         expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
@@ -451,9 +452,15 @@ async def one(connection: Connection, action_id: str) -> Record | None:
     return await connection.fetchrow(ONE, UUID(action_id))
 
 
-LIST = f"{ROW} WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at"
+LIST = "SELECT id::text FROM shared.pending_actions WHERE $1::text IS NULL OR status = $1 ORDER BY requested_at"
 
 
-async def list_actions(connection: Connection, status: str | None) -> list[Record]:
-    """Return the pending actions, or those of one status, oldest first."""
-    return list(await connection.fetch(LIST, status))
+async def list_actions(connection: Connection, status: str | None) -> AsyncIterator[Record]:
+    """Yield the pending actions, or those of one status, oldest first, each read by itself.
+
+    Each may be as large as its butler made it; together they would be more than is read in time.
+    """
+    for row in await connection.fetch(LIST, status):
+        found = await one(connection, row["id"])
+        if found is not None:
+            yield found

@@ -102,16 +102,12 @@ async def hears_unasked(connection: Connection, contact_id: str) -> bool:
     return await connection.fetchval(HEARS_UNASKED, UUID(contact_id)) is True
 
 
-WITHOUT_ADDRESS = f"""
-SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
-    NULL::text AS sent_to, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
-    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
+WITHOUT_ADDRESS = """
+SELECT a.id::text, a.revision, a.notification_id::text, n.envelope #>> '{delivery,channel}' AS channel
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
 WHERE n.whom = 'contact:' || $1::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
     AND a.expires_at > clock_timestamp() AND NOT EXISTS (SELECT FROM shared.contact_info i
-        WHERE i.contact_id = $1::uuid AND i.type = n.envelope #>> '{{delivery,channel}}')
+        WHERE i.contact_id = $1::uuid AND i.type = n.envelope #>> '{delivery,channel}')
 ORDER BY a.requested_at, a.id LIMIT 200
 """
 
@@ -121,16 +117,29 @@ async def without_address(connection: Connection, contact_id: str) -> list[Recor
     return list(await connection.fetch(WITHOUT_ADDRESS, contact_id))
 
 
+UNSENT = f"""
+SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
+    NULL::text AS sent_to, true AS open, extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+WHERE a.id = $1
+"""
+
+
 async def groups(connection: Connection, contact_id: str) -> tuple[Group, ...]:
-    """Return the same questions as a page shows them, by channel."""
+    """Return the first of these questions as a page shows them, by channel; each is read by itself."""
     made: dict[str, list[Unsent]] = {}
-    for row in await without_address(connection, contact_id):
+    for asked in await without_address(connection, contact_id):
+        row = await connection.fetchrow(UNSENT, UUID(asked["id"]))
+        if row is None or len(made.get(asked["channel"], ())) == MOST:
+            continue
         one = await letter(connection, row)
         if not one.missing:  # an address would not let it go out, and it would hold the others back
             continue
         unsent = Unsent(row["id"], row["revision"], one, ago(row["age"]), span(row["remaining"]))
         made.setdefault(one.channel, []).append(unsent)
-    return tuple(Group(channel, tuple(messages[:MOST])) for channel, messages in sorted(made.items()))
+    return tuple(Group(channel, tuple(messages)) for channel, messages in sorted(made.items()))
 
 
 def _person(row: Record) -> Person:
