@@ -51,10 +51,13 @@ async def ask_strangers(connection: Connection, burst: int, timings: Timings) ->
     return len(await connection.fetch(ASK_STRANGERS, *within))
 
 
+# None of it is longer than what comes in by a channel, whatever the Switchboard put there.
 ONE: Final = """
-SELECT i.id::text, i.channel, i.sender, i.display_name, i.conversation, i.kind, i.text, i.routed_to, i.stranger,
+SELECT i.id::text, i.channel, left(i.sender, 1000) AS sender, left(i.display_name, 1000) AS display_name,
+    left(i.conversation, 1000) AS conversation, i.kind, left(i.text, 25000) AS text, i.routed_to, i.stranger,
     i.verified, c.id::text AS contact_id, c.name AS contact, i.received_at, clock_timestamp() AS now,
-    i.request_context ->> 'received_at' AS observed, CASE WHEN i.in_doubt THEN i.quoted END AS left_out,
+    left(i.request_context ->> 'received_at', 100) AS observed,
+    CASE WHEN i.in_doubt THEN left(i.quoted, 25000) END AS left_out,
     CASE jsonb_typeof(i.attachments) WHEN 'array' THEN jsonb_array_length(i.attachments) ELSE 0 END AS files,
     coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
 FROM switchboard.inbox i

@@ -437,3 +437,13 @@ async def test_who_writes_as_a_channel_can_be_blocked_and_is_no_contact_to_be(st
 
 def verbs() -> list[str]:
     return [verb for verb, _ in stranger.LABELS]
+
+
+async def test_a_card_reads_no_more_than_comes_in_by_a_channel(still_house: House, message: str) -> None:
+    row = await bring(still_house, event(message, "777"))
+    await still_house.sql.execute(
+        "UPDATE switchboard.inbox SET stranger = 'waits', text = repeat('a', 200000) WHERE id = $1", row["id"]
+    )
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    assert len(found["text"]) == 25_000
