@@ -55,6 +55,10 @@ NO_SUCH_NAME: Final = (
 CHANGED_TOO_LATE: Final = (
     "Your change came too late: {name} was asked what your message said before. Write what is different in a new one."
 )
+TAKEN_BACK: Final = (
+    "You took back the words of your message, and {name} is asked them all the same. Write a new one that says what is "
+    "to be done."
+)
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
@@ -265,7 +269,7 @@ async def _change(
         return None
     if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
         return None
-    return original, CHANGED_TOO_LATE.format(name=butler)
+    return original, (TAKEN_BACK if is_emptied else CHANGED_TOO_LATE).format(name=butler)
 
 
 def _incoming(row: Record) -> Incoming:

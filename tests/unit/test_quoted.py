@@ -119,6 +119,11 @@ WHOLE: Final = {
         "See.",
         f"> {FIRST} https://x.org/b <the other one>\n> {SECOND} \U0001f44d",
     ),
+    "before the first question": (
+        f"See below.\n\n{BY_OUTLOOK}greeter:\n\nFor Anna! {ASKED}",
+        "See below.",
+        f"For Anna! {FIRST}",
+    ),
     "an option right below": (
         f"{HEAD}\n> greeter:\n>\n> {FIRST}\nfor when exactly\n>\n> {SECOND}",
         "for when exactly",
@@ -177,6 +182,9 @@ PROGRAMS: Final[Mapping[str, Callable[[str, str, str], str]]] = {
     ),
     "Outlook, older": lambda own, subject, body: (
         f"{own}\n\n-----Original Message-----\nFrom: b@x.org\nSent: Monday\nSubject: {subject}\n\n{body}"
+    ),
+    "Samsung, wrapped": lambda own, subject, body: (
+        f"{own}\n\n-------- Original message --------From: b@x.org Date: 23/11/2026 Subject:\n{subject} {body}"
     ),
     "Samsung": lambda own, subject, body: (
         f"{own}\n\n-------- Original message --------From: b@x.org Date: 23/11/2026 Subject: {subject} {body}"

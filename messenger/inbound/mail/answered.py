@@ -32,6 +32,7 @@ _LEAST: Final = 12
 _PIECE: Final = 20
 _KEY: Final = 40
 _MOST_TRIED: Final = 8
+_MOST_LOOKED: Final = 200
 _LONGEST_SENT: Final = 20_000
 _LONGEST_LINE: Final = 5_000
 _SCHEME: Final = re.compile(r"(?:https?|mailto|cid|image)\b", re.IGNORECASE)
@@ -39,6 +40,7 @@ _SCHEME: Final = re.compile(r"(?:https?|mailto|cid|image)\b", re.IGNORECASE)
 _ADDED: Final = re.compile(
     r"<[^<>]{1,2000}>|[\[(](?:https?|mailto|cid|image)\b[^\[\]()]{0,2000}[\])]|https?://\S+", re.IGNORECASE
 )
+_HEAD: Final[Mark] = "head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +103,22 @@ def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Se
     for line, said, mark in zip(lines, bare, marks, strict=True):
         if mark in {"own", "head"} or not said:
             compared.append(mark)
-        elif _stands_above(line, said, answered) or (not at and _is_head(line)):
+        elif _stands_above(line, said, answered):
             compared.append("head")
         elif not has_sign(line) and at and at in answered.ends:
             compared.append("own")
         elif found := _found(line, said, answered, at):
             compared.append("quoted")
             at = found
+        elif not at and _is_head(line) and not _shares(said, answered):
+            compared.append("head")
         else:
             compared.append("own" if mark == "doubt" and not has_sign(line) else "doubt")
     first = next(n for n, line in enumerate(lines) if signs_of(line))
     top, ends = _head_above(lines, first, is_on_line=False) or (first, first)
     if any(map(str.strip, lines[ends:first])):
         return compared
-    return [*compared[:top], *_heads(first - top), *compared[first:]]
+    return [*compared[:top], *[_HEAD] * (first - top), *compared[first:]]
 
 
 def _is_head(line: str) -> bool:
@@ -147,8 +151,9 @@ def _in_full(
     top, ends = head or (next(named, first),) * 2
     between = zip(lines[ends:first], bare[ends:first], strict=True)
     above: list[Mark] = ["head" if _stands_above(line, said, answered) else "doubt" for line, said in between]
-    own_line: Mark = "quoted" if at == len(rest) else "doubt"
-    return by_marks(lines, [*marks[:top], *_heads(min(ends, first) - top), *above, own_line, *below])
+    is_heads = not letters or may_be_head(lines[first], sender)
+    own_line: Mark = "quoted" if is_heads and at == len(rest) else "doubt"
+    return by_marks(lines, [*marks[:top], *[_HEAD] * (min(ends, first) - top), *above, own_line, *below])
 
 
 def _among_own(lines: list[str], bare: list[str], marks: list[Mark], holds: list[int], answered: Sent) -> Parted | None:
@@ -160,7 +165,7 @@ def _among_own(lines: list[str], bare: list[str], marks: list[Mark], holds: list
     below, is_whole = _in_order(lines, bare, ends, 0, answered)
     if not is_whole:
         return by_marks(lines, marks, rest=top, in_doubt=True)
-    return by_marks(lines, [*marks[:top], *_heads(ends - top), *below])
+    return by_marks(lines, [*marks[:top], *[_HEAD] * (ends - top), *below])
 
 
 def _is_anothers(head: list[str], answered: Sent) -> bool:
@@ -172,17 +177,14 @@ def _is_anothers(head: list[str], answered: Sent) -> bool:
     return bool(answered.address and named) and named[0] != answered.address.casefold()
 
 
-def _heads(count: int) -> list[Mark]:
-    return ["head"] * count
-
-
 def _head_above(lines: list[str], first: int, *, is_on_line: bool) -> tuple[int, int] | None:
     """Return where the head begins and ends that stands next above the original, or on its first line; None if none."""
 
     def begins(at: int) -> bool:
         return begins_the_rest(lines, at, "") or begins_with_arrows(lines[at])
 
-    looked = range(first if is_on_line else first - 1, -1, -1)
+    begun = first if is_on_line else first - 1
+    looked = range(begun, max(-1, begun - _MOST_LOOKED), -1)
     top = next((at for at in looked if begins(at) or said_in(lines, at)), None)
     if top is None:
         return None
@@ -240,9 +242,9 @@ def _beginnings(bare: list[str], answered: Sent) -> Iterator[tuple[int, int]]:
 
 
 def _likely(begins: list[tuple[int, int]], bare: list[str], answered: Sent) -> list[tuple[int, int]]:
-    """Return those that are no subject: it may hold the first words too, and these then stand below once more."""
-    whole = [one for one in begins if not one[1]]
-    return whole or [one for one in begins[::-1] if not answered.name or answered.name not in bare[one[0] + 1 :]]
+    """Return those that are no subject, the last first: it may hold the first words too, and stands above them."""
+    named = (one for one in begins if not (one[1] and answered.name and answered.name in bare[one[0] + 1 :]))
+    return sorted(named, reverse=True)
 
 
 def _follows(line: str, said: str, answered: Sent, at: int) -> int:
@@ -298,7 +300,7 @@ def parted_above(text: str, sender: str, answered: Sent) -> Parted | None:
 
 def _bare(text: str) -> str:
     """Return the letters and digits: mail programs wrap lines anew, and change blanks, dashes and quotation marks."""
-    return "".join(filter(str.isalnum, text.casefold()))
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _alike(one: str, other: str) -> int:

@@ -40,4 +40,4 @@ async def test_the_owner_is_told_that_words_were_asked_which_are_taken_back(stil
     emptied = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit:emptied"}
     await begun(still_house, event("  ", OWNER, number, event=emptied, payload={"text": "  ", **picture}))
     [told] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
-    assert told["envelope"]["delivery"]["message"] == incoming.CHANGED_TOO_LATE.format(name="health")
+    assert told["envelope"]["delivery"]["message"] == incoming.TAKEN_BACK.format(name="health")
