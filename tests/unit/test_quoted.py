@@ -225,7 +225,7 @@ def test_a_line_with_a_sign_of_its_own_that_a_program_wraps_marks_nothing() -> N
 
 
 def test_a_line_of_symbols_is_no_own_word_where_the_answered_mail_has_it() -> None:
-    symbols = "\u24df\u24d0\u24e8 \U0001f44d"
+    symbols = "\u2705 \U0001f44d"
     found = parted_by(f"Ok.\n\n{FIELDS}{FIRST}\n\n{symbols}", OWNER, sent(f"{FIRST}\n\n{symbols}"))
     assert found is not None
     assert (found.own, found.in_doubt) == ("Ok.", False)
