@@ -35,7 +35,7 @@ MOST_AT_ONCE: Final = 50
 # Of a mail that is larger the rest is not read.
 LARGEST: Final = 1_048_576
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# Server and database may disagree on the time; a restore adds as much (`shared/storage/restored.py`).
+# Server and database may disagree on the time; a restore adds nearly as much (`shared/storage/restored.py`).
 CLOCKS_APART: Final = timedelta(minutes=10)
 _INTERNALDATE: Final = re.compile(r'INTERNALDATE "([^"]{1,40})"', re.IGNORECASE)
 # A connection that fails, a server that says no, and all that the library raises where a server talks nonsense.

@@ -1,4 +1,4 @@
-"""After a restore a mailbox counts from that moment on, to the second; the owner may say that there was one."""
+"""After a restore a mailbox counts from half a minute before it; the owner may say that there was one."""
 
 from migrations.raw import execute
 

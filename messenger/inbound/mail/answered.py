@@ -23,7 +23,6 @@ from messenger.inbound.mail.heads import (
     lines_of,
     may_be_head,
     said_in,
-    signs_of,
 )
 from messenger.inbound.mail.quoted import Mark, Parted, by_marks, marked, parted_answer
 
@@ -87,7 +86,7 @@ def parted_by(text: str, sender: str, answered: Sent) -> Parted | None:
     marks, _ = marked(lines, None)
     begins = list(_beginnings(bare, answered))
     holds = [n for n, said in enumerate(bare) if len(said) >= _LEAST and said in answered.words]
-    marked_by_it = (n for n in [*holds, *(first for first, _ in begins)] if signs_of(lines[n]))
+    marked_by_it = (n for n in [*holds, *(first for first, _ in begins)] if has_sign(lines[n]))
     if any(not any(bare[n] in one for one in answered.signed) for n in marked_by_it):
         return by_marks(lines, _compared(lines, bare, marks, answered))
     found = (_in_full(lines, bare, marks, sender, begun, answered) for begun in _likely(begins, bare, answered))
@@ -114,7 +113,7 @@ def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Se
             compared.append("head")
         else:
             compared.append("own" if mark == "doubt" and not has_sign(line) else "doubt")
-    first = next(n for n, line in enumerate(lines) if signs_of(line))
+    first = next(n for n, line in enumerate(lines) if has_sign(line))
     top, ends = _head_above(lines, first, is_on_line=False) or (first, first)
     if any(map(str.strip, lines[ends:first])):
         return compared

@@ -27,7 +27,6 @@ _HEAD: Final = re.compile(
 # The same head in a language that is not known here: several fields in a row, one with an address or a date.
 _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
 _COLON: Final = re.compile("[:\uff1a]")
-_SIGNS: Final = re.compile(r"[>\s]*")
 _A_YEAR: Final = re.compile(r"(?<!\d)20\d\d(?!\d)")
 _NAMES_SOMEBODY: Final = re.compile(rf"\S@\S|{_A_YEAR.pattern}")
 _LEAST_FIELDS: Final = 3
@@ -183,11 +182,6 @@ def quote_follows(lines: list[str], at: int) -> bool:
 def has_sign(line: str) -> bool:
     """Return whether a line is quoted by a sign before it."""
     return line.lstrip().startswith(">")
-
-
-def signs_of(line: str) -> int:
-    """Return how many signs stand before a line."""
-    return _SIGNS.match(line)[0].count(">")  # type: ignore[index]  # it matches nothing too
 
 
 def begins_with_arrows(line: str) -> bool:

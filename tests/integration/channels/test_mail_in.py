@@ -65,6 +65,13 @@ def letter(text: str, sender: str, message_id: str, head: str = "") -> bytes:
     ).encode()
 
 
+def id_of(told: Mapping[str, object]) -> str:
+    """The Message-ID of a mail that was sent, as its answer names it."""
+    delivery = told["delivery"]
+    assert isinstance(delivery, Mapping)
+    return str(delivery["delivery_id"])
+
+
 def named() -> str:
     return f"<{uuid4().hex}@example.org>"
 
@@ -208,7 +215,7 @@ async def test_a_reply_to_a_third_party_goes_into_the_thread_of_her_mail(
     sender, theirs = f"{uuid4().hex}@example.org", named()
     await house.rule({"recipient": sender})
     told = await house.notify("greeter", channel="email", recipient=sender, message=message)
-    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    ours = id_of(told)
     threaded = f"References: {named()} {ours}\r\nIn-Reply-To: {named()}\r\n"
     box.put(letter(f"{message}: yes", sender, theirs, threaded))
     async with reading(house, box):
@@ -351,7 +358,7 @@ async def test_what_the_owner_answers_to_a_known_mail_is_read_beside_all_that_re
     await there(house)
     asked = f"Whom shall I write about {message}?"
     told = await house.notify("greeter", channel="email", message=asked)
-    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    ours = id_of(told)
     words = "These:\r\n\r\nAnna: anna@x.org\r\nBob: bob@x.org\r\nEve: eve@x.org, 2026\r\n\r\nNobody else."
     repeats = f"From: Greeter\r\nSent: Monday\r\nTo: me\r\nSubject: x\r\n\r\ngreeter:\r\n\r\n{asked}"
     answer, other = named(), named()
@@ -369,7 +376,7 @@ async def test_of_an_answer_to_what_is_wiped_or_repeated_in_part_nothing_counts_
     await there(house)
     asked = f"Pay 900 EUR to Eve for {message}."
     told = await house.notify("greeter", channel="email", message=f"Anna wrote to you:\n\n{asked}")
-    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    ours = id_of(told)
     repeated = f"In a message dated 11/23/2026 9:00:00 A.M. Standard Time,\r\nb@x.org writes:\r\n\r\n{asked}"
     in_part, wiped = named(), named()
     head = f"{vouched(OWNER_EMAIL)}In-Reply-To: {ours}\r\n"
