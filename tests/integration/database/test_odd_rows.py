@@ -147,9 +147,9 @@ CONTRADICTIONS: Final = [
 ]
 
 
-def statement(table: str, row: Row) -> str:
+def statement(table: str, row: Row, schema: str = "shared") -> str:
     """The row as an INSERT."""
-    return f"INSERT INTO shared.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    return f"INSERT INTO {schema}.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
 
 
 @asynccontextmanager
@@ -322,17 +322,29 @@ async def test_a_question_to_the_owner_that_a_reader_cannot_hold_is_refused(
             await connection.execute(statement("questions", {**ASKED, column: value}))
 
 
-ROUTED: Final = """
-INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, sender, text, request_context, routed_to)
-VALUES ('telegram', 'x', 'x', 'x', 'x', '{}', repeat('x', $1))
-"""
+NAMES_OF_IT: Final = ("channel", "endpoint_identity", "external_event_id", "sender")
+CAME: Final = {**dict.fromkeys((*NAMES_OF_IT, "text"), "'x'"), "request_context": "'{}'"}
+WENT: Final = dict.fromkeys(("request_id", "origin_butler", "target_butler", "tool", "status"), "'x'")
+LOOKED: Final = {"name": "'x'", "url": "'x'", "kind": "'butler'"}
+LONGEST: Final = [
+    *(("inbox", CAME, column, 1000) for column in (*NAMES_OF_IT, "thread", "route_holder")),
+    ("inbox", CAME, "text", 100_000),
+    ("inbox", CAME, "routed_to", 31),
+    *(("routes", WENT, column, 1000) for column in (*WENT, "error_class")),
+    *(("butlers", LOOKED, column, 1000) for column in ("name", "url")),
+]
 
 
-async def test_nothing_is_routed_to_what_no_butler_is_called(still_house: House) -> None:
+@pytest.mark.parametrize(
+    ("table", "row", "column", "most"), LONGEST, ids=[f"{table}-{column}" for table, _, column, _ in LONGEST]
+)
+async def test_a_row_of_the_switchboards_is_no_longer_than_what_it_takes_in(
+    still_house: House, table: str, row: Row, column: str, most: int
+) -> None:
     async with logged_in(still_house, "switchboard") as connection:
-        await connection.execute(ROUTED, 31)
+        await connection.execute(statement(table, {**row, column: long(most)}, "switchboard"))
         with pytest.raises(asyncpg.CheckViolationError):
-            await connection.execute(ROUTED, 32)
+            await connection.execute(statement(table, {**row, column: long(most + 1)}, "switchboard"))
 
 
 RULE: Final = """
@@ -386,7 +398,7 @@ async def test_rows_of_before_that_the_checks_refuse_are_put_right(still_house: 
             await connection.execute(statement("questions", {**ASKED, **odd}))
         rule, call = await connection.fetchval(RULE), uuid4()
         await connection.execute(USE, rule, call, 2**31 - 1)
-        await connection.execute(ROUTED, 10_000)
+        await connection.execute(statement("inbox", {**CAME, "routed_to": long(10_000)}, "switchboard"))
         await connection.execute(LAST.PUT_RIGHT)
         await connection.execute(LAST.BOUNDS)
         found = await connection.fetch(PUT_RIGHT)
