@@ -39,6 +39,8 @@ class Popup:
     theme: Theme = "auto"
     # A question of a butler's, which no message covers.
     question: bool = False
+    # How many characters are taken as an answer; with more than that the window stays.
+    longest: int | None = None
     # What is typed is hidden on the screen, and shown in no history.
     sensitive: bool = False
 

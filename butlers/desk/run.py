@@ -9,6 +9,7 @@ from butlers.desk.console import Console, Question
 from butlers.desk.desktop import MOST_BUTTONS, Closed, Note, Notifier, Urgency
 from butlers.desk.popup import Popup, PopupEnd, Popups
 from shared.auth.tokens import Unauthorized
+from shared.display.question import LONGEST_ANSWER
 from shared.errors import InvalidInput, Unavailable
 
 WRITE: Final = "Write an answer"
@@ -111,7 +112,8 @@ class Following:
     async def _window(self, question: Question) -> PopupEnd:
         async with self._typing:
             title = f"{question.butler}: {question.title}"
-            return await self._popups.show(Popup(question.question, title, history=question.history, question=True))
+            shown = Popup(question.question, title, history=question.history, question=True, longest=LONGEST_ANSWER)
+            return await self._popups.show(shown)
 
     async def _delivered(self, question: Question, given: Mapping[str, object]) -> bool:
         """Bring the answer to the console until it has it, or refuses it: nobody is asked to say it twice."""

@@ -158,6 +158,8 @@ class Window:
         row.pack(side="bottom", fill="x", pady=(10, 0))
         self._left = tk.Label(row, background=colours.paper, foreground=colours.soft, text="")
         self._left.pack(side="left")
+        self._refused = tk.Label(row, background=colours.paper, foreground=colours.ink, text="")
+        self._refused.pack(side="left")
         waits = self._said["waits"]
         cancel = tk.Button(row, text="Cancel" if waits else "Close", command=lambda: self._end("cancelled"))
         send = tk.Button(row, text="Send", command=self._submit)
@@ -234,7 +236,11 @@ class Window:
     def _submit(self) -> str:
         typed = self._input
         text = typed.get("1.0", "end-1c") if isinstance(typed, tk.Text) else typed.get() if typed else ""
-        self._end("submitted" if text.strip() else "empty", text)
+        longest = self._said["longest"]
+        if longest is not None and len(text.strip()) > longest:
+            self._refused.configure(text=f"Not sent: more than {longest:,} characters.")
+        else:
+            self._end("submitted" if text.strip() else "empty", text)
         return "break"
 
     def _end(self, how: str, text: str = "") -> None:

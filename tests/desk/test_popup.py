@@ -159,6 +159,16 @@ async def test_no_message_covers_an_open_question(seen: Screen) -> None:
     assert text_of(await waiting) == "User cancelled the popup"
 
 
+async def test_what_is_too_long_to_be_taken_stays_until_it_is_shorter(seen: Screen) -> None:
+    waiting = asyncio.create_task(Popups().show(Popup("Which?", "Short", question=True, longest=3)))
+    await asyncio.to_thread(seen.window, "Short")
+    await asyncio.to_thread(typing("four", "<Return>"), seen, "")
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await asyncio.to_thread(typing("<BackSpace>", "<Return>"), seen, "")
+    assert await asyncio.wait_for(waiting, WITHIN) == PopupEnd("submitted", "fou")
+
+
 class NoWindow(Popups):
     """Popups of which none may open."""
 
