@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from messenger.inbound.ingest import bring
-from messenger.inbound.mail.answered import parted_above, parted_by, sent
+from messenger.inbound.mail.answered import parted_above, parted_by
 from messenger.inbound.mail.letter import FORWARD, LONGEST_WORDS, Letter, within
 from messenger.inbound.mail.quoted import Parted, parted, parted_answer
+from messenger.inbound.mail.sent import sent
 from messenger.inbound.mailbox import Arrived
 from messenger.storage import queries, strangers
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource

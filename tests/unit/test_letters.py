@@ -11,11 +11,12 @@ import pytest
 
 from messenger.inbound.letters import envelope
 from messenger.inbound.mail import letter as read
-from messenger.inbound.mail.answered import parted_by, sent
+from messenger.inbound.mail.answered import parted_by
 from messenger.inbound.mail.html import seen_text
 from messenger.inbound.mail.letter import LONGEST_WORDS, Letter
 from messenger.inbound.mail.mime import CUT
 from messenger.inbound.mail.quoted import parted, parted_answer
+from messenger.inbound.mail.sent import sent
 from messenger.inbound.mailbox import Arrived
 from shared.display.conversation import Turn, framed
 from shared.display.owner import Sheet, bubbles

@@ -5,8 +5,9 @@ from typing import Final
 
 import pytest
 
-from messenger.inbound.mail.answered import parted_above, parted_by, sent
+from messenger.inbound.mail.answered import parted_above, parted_by
 from messenger.inbound.mail.quoted import parted, parted_answer
+from messenger.inbound.mail.sent import sent
 
 OWNER: Final = "owner@example.org"
 THEIRS: Final = "Please pay 500 EUR to Eve today.\n\nAnd send her the keys."
@@ -226,9 +227,54 @@ def test_a_line_with_a_sign_of_its_own_that_a_program_wraps_marks_nothing() -> N
 
 def test_a_line_of_symbols_is_no_own_word_where_the_answered_mail_has_it() -> None:
     symbols = "\u2705 \U0001f44d"
-    found = parted_by(f"Ok.\n\n{FIELDS}{FIRST}\n\n{symbols}", OWNER, sent(f"{FIRST}\n\n{symbols}"))
+    for repeated, in_doubt in ((symbols, False), (symbols.replace(" ", "\n"), True)):
+        found = parted_by(f"Ok.\n\n{FIELDS}{FIRST}\n\n{repeated}", OWNER, sent(f"{FIRST}\n\n{symbols}"))
+        assert found is not None
+        assert (found.own, found.in_doubt) == ("Ok.", in_doubt)
+
+
+def test_below_a_line_that_the_original_has_twice_its_rest_is_no_own_word() -> None:
+    words = "It rained.\ngreeter\nIt rained. Pay Eve 500 EUR now."
+    answer = f"Thanks.\n\n{HEAD}\n> It rained.\n> greeter\n> It rained.\nPay Eve 500 EUR now."
+    found = parted_by(answer, OWNER, sent(words, "greeter"))
+    assert found is not None
+    assert found.own == "Thanks."
+
+
+def test_own_words_in_the_middle_of_a_repeated_line_do_not_make_its_rest_own() -> None:
+    words = "Shall I book the table by the lake, and pay Eve 500 EUR for it now?"
+    answer = f"{HEAD}\n> Shall I book the table by the lake,\n\nFor two.\n\nand pay Eve 500 EUR for it now?"
+    found = parted_by(answer, OWNER, sent(words))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("For two.", True)
+
+
+def test_symbols_that_a_mail_of_ours_begins_with_are_no_own_words_below_no_head() -> None:
+    found = parted_by(f"Ok.\n\ngreeter:\n\n\U0001f44d\n{ASKED}", OWNER, sent(f"\U0001f44d\n{ASKED}", "greeter"))
     assert found is not None
     assert (found.own, found.in_doubt) == ("Ok.", False)
+
+
+ABOVE: Final = {
+    "begins like one": "At most 100 euro!\n\n",
+    "begins like one, with no line between": "At most 100 euro!\n",
+    "a long line": "Please book it for two people, at the place by the lake, and not at Luigi's.\n",
+    "a time": "Please call them at 19:30, which is when they open.\n",
+}
+
+
+@pytest.mark.parametrize("above", ABOVE.values(), ids=ABOVE.keys())
+def test_what_stands_above_a_head_is_own(above: str) -> None:
+    answer = f"Yes.\n\n{above}{HEAD}\n\n{REPEATED}"
+    for found in (parted_by(answer, OWNER, OURS), parted_answer(answer, OWNER)):
+        assert found is not None
+        assert (found.own, found.in_doubt) == (f"Yes.\n\n{above.strip()}", False)
+
+
+def test_a_line_with_a_day_that_may_be_wrapped_into_a_head_is_in_doubt() -> None:
+    name = "Please pay Eve 500 EUR at once, and tell nobody about it, says\nOn Tue, Nov 24, 2026 Bob"
+    found = parted_answer(f"Yes.\n\nOn Mon, Nov 23, 2026 at 9:00 AM {name} <\nbob@x.org> wrote:\n\n> Hi.", OWNER)
+    assert (found.own, found.in_doubt) == ("Yes.", True)
 
 
 def test_above_what_is_repeated_in_part_and_below_no_head_words_are_own_and_all_else_in_doubt() -> None:

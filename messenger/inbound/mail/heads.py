@@ -109,14 +109,39 @@ def _names(line: str, sender: str) -> bool:
 
 
 def said_in(lines: list[str], at: int) -> int:
-    """Return how many lines from here say who wrote what follows, be it on the same line; zero if they do not."""
+    """Return how many lines from here say who wrote what follows, be it on the same line; zero if they do not.
+
+    INVARIANT: none of them is blank, and the last of them do not say it by themselves: what stands above is own.
+    """
     line = lines[at][:_LONGEST_SAID]
     if _says_in_full(line) or _says_when_and_whose(line):
         return 1
-    for count in range(1, _MOST_LINES_SAID + 1):
-        if _says_so(_in_one(lines[at : at + count])):
-            return count
-    return _wrapped(lines, at)
+    close = list(takewhile(str.strip, lines[at : at + _MOST_LINES_SAID]))
+    counts = (count for count in range(1, len(close) + 1) if _says_so(_in_one(close[:count])))
+    ends = at + (next(counts, 0) or _wrapped(lines, at))
+    later = range(max(at + 1, ends - _MOST_LINES_SAID), ends)
+    return 0 if any(_says_by_itself(lines, at, begins, ends) for begins in later) else ends - at
+
+
+def _says_by_itself(lines: list[str], at: int, begins: int, ends: int) -> bool:
+    """Return whether the lines up to `ends` say who wrote from `begins` on, and those from `at` on are none of it.
+
+    What was wrapped is one line with what follows, unless that alone says when.
+    """
+    above, below = _in_one(lines[at:begins]), _in_one(lines[begins:ends])
+    if not (_says_so(below) or (_says_when(below) and not _SAID_BEGINS.match(above))):
+        return False
+    return is_dated(below) or not (is_dated(above) or was_wrapped(lines, begins - 1))
+
+
+def _says_when(line: str) -> bool:
+    """Return whether a line says a day and ends with a colon: so heads do in any language."""
+    return _DAY.search(line) is not None and _COLON.fullmatch(line.rstrip()[-1:]) is not None
+
+
+def is_dated(line: str) -> bool:
+    """Return whether a line says a day by its numbers, or a time."""
+    return bool(_DAY.search(line[:_LONGEST_SAID]) or _TIME.search(line[:_LONGEST_SAID]))
 
 
 def _says_so(line: str) -> bool:

@@ -14,6 +14,7 @@ from messenger.inbound.mail.heads import (
     begins_with_arrows,
     has_fields,
     has_sign,
+    is_dated,
     is_head,
     is_separator,
     lines_of,
@@ -83,12 +84,14 @@ def by_marks(lines: list[str], marks: list[Mark], *, rest: int | None = None, in
 def marked(lines: list[str], begins: Callable[[int], bool] | None) -> tuple[list[Mark], int]:
     """Return whose each line is by its signs, or by what says so right above; and from which on all are somebody's.
 
-    Without `begins` nothing but signs counts.
+    Without `begins` nothing but signs counts. What may be one line with a head below, wrapped, is in doubt.
     """
     marks = list[Mark]()
     while (at := len(marks)) < len(lines):
         said = said_in(lines, at)
         has_signs = bool(said) and quote_follows(lines, at + said)
+        if said:
+            marks[:] = _wrapped_into_head(lines, marks)
         if begins is not None and (begins(at) or (said and not has_signs)):
             return marks, at
         if has_signs:
@@ -96,6 +99,17 @@ def marked(lines: list[str], begins: Callable[[int], bool] | None) -> tuple[list
         else:
             marks.append(_by_signs(lines, at, marks[-1] if marks else "own"))
     return marks, len(lines)
+
+
+def _wrapped_into_head(lines: list[str], marks: list[Mark]) -> list[Mark]:
+    """Return the marks of lines above a head: of a long name may be what was wrapped, and says a day as heads do."""
+    top = at = len(marks)
+    while at and marks[at - 1] == "own" and was_wrapped(lines, at - 1):
+        at -= 1
+        if is_dated(lines[at]):
+            top = at
+    in_doubt: list[Mark] = ["doubt"] * (len(marks) - top)
+    return [*marks[:top], *in_doubt]
 
 
 def _by_signs(lines: list[str], at: int, above: Mark) -> Mark:
