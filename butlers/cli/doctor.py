@@ -193,6 +193,5 @@ async def _owner(connection: Connection, settings: Settings) -> Result:
             return Result(
                 "owner", "wrong", f"The owner's {channel} address is the invented one of the sandbox.", remedy
             )
-    return Result(
-        "owner", "ok", f"{owner['name']} can be reached by {' and '.join(one for one in known if one in entries)}."
-    )
+    reached = [one for one in known if one in entries and (known[one] != realms.SANDBOX or not is_live)]
+    return Result("owner", "ok", f"{owner['name']} can be reached by {' and '.join(reached)}.")

@@ -26,8 +26,10 @@ from butlers.setup import logins, migrate
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
+from shared.channels import realms
 from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.settings import Settings
+from shared.config.timings import STANDARD
 from shared.db.dsn import dsn_as, role_of
 from shared.db.pool import BREATH_SECONDS, Database
 from shared.db.wake import Wake, listen
@@ -94,6 +96,9 @@ async def _connected(plan: Plan) -> Database:
         async with acting(plan, db, "switchboard").work() as connection:
             await migrate.demand_schema(connection)
             await logins.demand_mode(connection, own_login=keys.has_login)
+        if "messenger" in plan.names:
+            async with acting(plan, db, "messenger").work() as connection:
+                await realms.demand_same(connection, realms.configured(plan.settings), STANDARD.instance_counts)
     except BaseException:
         await db.close()
         raise

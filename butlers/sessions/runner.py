@@ -9,7 +9,6 @@ from butlers.butler import Context
 from butlers.sessions.course import Place, folder_of, lose, play, remove_folder
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
-from shared.channels.telegram import SPEC as TELEGRAM
 from shared.errors import Unavailable
 from shared.loops import apart, first_of, pause
 from shared.storage import contacts, notices, sessions
@@ -185,8 +184,11 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
     with apart(log, "the owner is not told of a session yet", butler=context.name):
         async with context.db.work() as connection:
             rows = await sessions.untold(connection, context.name)
-            owner = await contacts.owner(connection)
-        channel = (owner["preferred_channel"] if owner else None) or TELEGRAM.name
+            channel = await contacts.owners_channel(connection)
+        if rows and channel is None:
+            log.warning("the owner is not told of a session yet", butler=context.name, why="the owner has no address")
+            await pause(stopping, context.settings.timings.session_told_again)
+            return
         for row in rows:
             # The key keeps a sentence that is told again, after a crash, from being another message.
             key = f"session:{row['id']}:{row['attempt']}:{row['status']}"

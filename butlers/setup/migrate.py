@@ -160,7 +160,7 @@ async def migrate(
             for name in names_of(entries):
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await _write_calls(connection, entries)
-            await realms.write_channels(connection, realms.configured(settings))
+            await _write_channels(connection, settings)
             await _ensure_owner(connection, settings)
             troubles += await _end_left(connection, settings, names_of(entries))
     except asyncpg.InsufficientPrivilegeError as refused:
@@ -189,6 +189,12 @@ async def _demand_no_other_home(connection: Connection, home: Path, names: Seque
             "Use that home, or another database. To move the installation to this home, stop those daemons, and try "
             "again half a minute later.",
         )
+
+
+async def _write_channels(connection: Connection, settings: Settings) -> None:
+    """Store where each channel goes, unless a Messenger runs: it has written that, by its own settings."""
+    if not await realms.messenger_works(connection, STANDARD.instance_counts):
+        await realms.write_channels(connection, realms.configured(settings))
 
 
 async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from shared.channels import CHANNELS
 from shared.channels.base import Credential
 from shared.config.settings import Secret, Settings, is_loopback
 from shared.db.pool import Connection
+from shared.errors import Misconfigured
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
 SANDBOX: Final = "sandbox"
@@ -28,6 +30,10 @@ WRITE = """
 INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
 ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_timestamp()
 WHERE (c.realm, c.sender) IS DISTINCT FROM ($2, $3)
+"""
+WORKS = """
+SELECT EXISTS (SELECT FROM switchboard.butlers WHERE name = 'messenger' AND status <> 'gone'
+    AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval)
 """
 UNASKED = """
 SELECT realm FROM shared.channels WHERE channel = 'telegram'
@@ -148,6 +154,23 @@ async def sender(connection: Connection, channel: str) -> str:
 async def noted(connection: Connection) -> dict[str, str]:
     """Return by channel the realm that it was last set up for."""
     return {row["channel"]: row["realm"] for row in await connection.fetch(NOTED)}
+
+
+async def messenger_works(connection: Connection, counts: timedelta) -> bool:
+    """Return whether a Messenger was heard of within `counts`: it alone says then where its channels go."""
+    return bool(await connection.fetchval(WORKS, counts))
+
+
+async def demand_same(connection: Connection, set_up: Configured, counts: timedelta) -> None:
+    """Raise Misconfigured where a Messenger runs that sends elsewhere: every answer would count for its realm."""
+    there = await noted(connection)
+    others = [name for name, realm in set_up.realms.items() if there.get(name, realm) != realm]
+    if others and await messenger_works(connection, counts):
+        named = " and ".join(CHANNELS[name].label for name in others)
+        raise Misconfigured(
+            f"A Messenger is running that sends elsewhere by {named} than this one would.",
+            "Give this one the same settings, or stop the other; one that was killed counts for half a minute.",
+        )
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:

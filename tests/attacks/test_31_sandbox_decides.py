@@ -47,6 +47,8 @@ CARDS: Final = "SELECT channel FROM messenger.deliveries WHERE action_id = $1::u
 OWNERS_CHATS: Final = "SELECT count(*) FROM shared.contact_info WHERE type = 'telegram' AND value = $1"
 RULE: Final = "INSERT INTO shared.approval_rules (arg_constraints) VALUES (jsonb_build_object('recipient', $1::text))"
 MOVED: Final = "UPDATE shared.contact_info SET value = $2 WHERE type = 'email' AND value = $1"
+REALM: Final = "SELECT realm FROM shared.channels WHERE channel = 'email'"
+WRITTEN: Final = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
 PACE: Final = {"BUTLERS_RATE_LIMITS": "0", "BUTLERS_SWEEP_SECONDS": "0.1"}
 
 
@@ -246,17 +248,27 @@ async def test_a_butler_that_calls_its_live_mail_the_sandboxs(live_mail: Mixed) 
     assert await live_mail.left(asked) == []
 
 
-async def test_a_migration_that_does_not_know_of_the_live_mail(live_mail: Mixed) -> None:
-    """The rows then say that mail is the sandbox; what is asked since goes there at most, whoever said yes."""
+async def test_what_does_not_know_of_the_live_mail_makes_no_sandbox_of_it(live_mail: Mixed) -> None:
+    """In a shell without its settings a migration changes nothing of a running Messenger, and a second is refused."""
     plain = {"BUTLERS_SMTP_URL": "", "BUTLERS_EMAIL_FROM": ""}
+    before = await live_mail.fleet.value(REALM)
     assert (await live_mail.fleet.house.butlers("migrate", **plain))[0] == 0
+    code, _, said = await live_mail.fleet.house.butlers("run", "messenger", **plain)
+    assert (code, await live_mail.fleet.value(REALM)) == (1, before)
+    assert "A Messenger is running that sends elsewhere by e-mail than this one would." in said
+
+
+async def test_rows_that_call_the_live_mail_the_sandbox(live_mail: Mixed) -> None:
+    """What is asked since goes there at most, whoever said yes."""
+    before = await live_mail.fleet.value(REALM)
+    await live_mail.fleet.sql(WRITTEN, "sandbox")
     try:
         asked = await live_mail.ask()
         await approved_in_the_sandbox(live_mail, str(asked["action_id"]))
         await eventually(ended(live_mail, str(asked["notification_id"])))
         assert await live_mail.left(asked) == []
     finally:
-        assert (await live_mail.fleet.house.butlers("migrate"))[0] == 0
+        await live_mail.fleet.sql(WRITTEN, before)
 
 
 async def test_what_must_work_beside_it(live_mail: Mixed) -> None:

@@ -210,6 +210,18 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await mixed.sql.execute(FREE)
 
 
+@pytest.mark.parametrize(
+    ("live", "channel"),
+    [((), "telegram"), (("telegram",), "telegram"), (("email",), "email"), (("telegram", "email"), "telegram")],
+)
+async def test_the_owner_is_told_of_sessions_where_they_really_are(
+    mixed: House, live: tuple[str, ...], channel: str
+) -> None:
+    await set_realms(mixed, live)
+    async with mixed.context("greeter").db.work() as connection:
+        assert await contacts.owners_channel(connection) == channel
+
+
 async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed: House) -> None:
     await set_realms(mixed, ("email",))
     action, ttl = await ask(mixed, "email"), mixed.settings.approval_ttl
