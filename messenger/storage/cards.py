@@ -360,10 +360,12 @@ async def tell_elsewhere(connection: Connection, channel: str) -> None:
 # To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
 # it only where nothing live is left.
 TELL_OF: Final = """
+WITH heard AS (
+    SELECT channel, address, realm FROM messenger.owner_at
+    WHERE realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
-SELECT 'card', $1, channel, address, realm, 'messenger' FROM messenger.owner_at o
-WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
-    AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
+SELECT 'card', $1, channel, address, realm, 'messenger' FROM heard
+WHERE $2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM heard t WHERE t.channel = 'telegram')
 """
 
 

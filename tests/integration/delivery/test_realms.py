@@ -222,6 +222,20 @@ async def test_the_owner_is_told_of_sessions_where_they_really_are(
         assert await contacts.owners_channel(connection) == channel
 
 
+@pytest.mark.parametrize(
+    ("live", "channel"),
+    [((), "telegram"), (("telegram",), "telegram"), (("email",), "email"), (("telegram", "email"), "telegram")],
+)
+async def test_the_owner_is_told_of_strangers_where_cards_really_go(
+    mixed: House, live: tuple[str, ...], channel: str
+) -> None:
+    await set_realms(mixed, live)
+    async with mixed.context("messenger").db.work() as connection:
+        await cards.tell_of(connection, "strangers")
+    told = await mixed.sql.fetch("DELETE FROM messenger.deliveries WHERE card_kind = 'strangers' RETURNING channel")
+    assert [row["channel"] for row in told] == [channel]
+
+
 async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed: House) -> None:
     await set_realms(mixed, ("email",))
     action, ttl = await ask(mixed, "email"), mixed.settings.approval_ttl
