@@ -1,30 +1,35 @@
 """The module `files`: a butler's agent is told which files changed in the folders that the owner has it watch.
 
-It tells names alone, and begins no work. Whoever may write there chooses the names: they are somebody else's words.
+It tells names alone, and begins no work. Whoever may write there chooses the names: they are somebody else's words. How
+many there are is theirs to choose too, so that a process of its own watches, of little memory and without a key.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from watchfiles import Change, awatch
 
 from butlers.butler import Components, Context, Module
 from shared.display.visible import in_line
-from shared.errors import ButlersError, Misconfigured
+from shared.errors import ButlersError, Misconfigured, Unavailable
 from shared.storage import notices
 from shared.storage.notices import Notice
 from shared.telemetry.logs import logger
 
 log = logger("butlers.modules.files")
 SOURCE: Final = "files"
-# Milliseconds: what changes in one go is gathered until nothing has changed for so long, or for so long at most.
-QUIET, GATHERED = 200, 5000
+CHILD: Final = Path(__file__).with_name("files_child.py")
+# To watch 40,000 folders takes 22 of them, and 400,000 files that are written in one go 170.
+MEMORY_MB: Final = 256
+ENVIRONMENT: Final = {"LANG": "C.UTF-8"}
 MOST_NAMED: Final = 5
 LONGEST_NAME: Final = 80
-WORDS: Final = {Change.added: "added", Change.modified: "changed", Change.deleted: "deleted"}
+LONGEST_COMPLAINT: Final = 300
 
 
 def _absolute(path: Path) -> Path:
@@ -51,11 +56,20 @@ def build(context: Context, config: FilesConfig) -> Components:
 
     async def watch(stopping: asyncio.Event) -> None:
         demand(config.folders, context.home)
-        changes = awatch(*config.folders, step=QUIET, debounce=GATHERED, stop_event=stopping, watch_filter=None)
-        async for some in changes:
-            await _tell(context, config.folders, some)
-            # A folder that went away, and perhaps came back, is watched no more: begin anew.
-            demand(config.folders, context.home)
+        child = await _begun(config.folders)
+        ending = asyncio.create_task(_end_at(stopping, child))
+        try:
+            complaint = await _follow(context, config, child)
+        finally:
+            ending.cancel()
+            _kill(child)
+            code = await child.wait()
+        if not stopping.is_set():
+            why = f"exit code {code}{complaint and ': '}{complaint}"
+            raise Unavailable(
+                f"What watches the folders ended, and what had just changed is not told ({why}).",
+                "It is started again.",
+            )
 
     return Components(loops=[watch], start=start)
 
@@ -74,39 +88,66 @@ def demand(folders: Sequence[Path], home: Path) -> None:
             )
 
 
-async def _tell(context: Context, folders: Sequence[Path], changes: Collection[tuple[Change, str]]) -> None:
-    """Make of all that changed together one notice for each folder; what cannot be written now is not told."""
-    for folder in folders:
-        # Whoever may write there may change hundreds of thousands at once; nothing else of the process waits for that.
-        words = await asyncio.to_thread(_named, folder, changes)
-        if not words:
-            continue
-        notice = Notice(SOURCE, "changed", words, key=str(folder), trust="external", priority="low")
+async def _begun(folders: Sequence[Path]) -> asyncio.subprocess.Process:
+    """Start what watches the folders; it ends when its input does, and so with this process."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        str(CHILD),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+    watched = {"folders": [str(one) for one in folders], "memory_mb": MEMORY_MB, "most_named": MOST_NAMED}
+    if child.stdin is not None:
+        # Of a name that is too long it hands over one letter more than is shown, which says so.
+        child.stdin.write(json.dumps({**watched, "longest": LONGEST_NAME + 1}).encode() + b"\n")
+    return child
+
+
+def _kill(child: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        child.kill()
+
+
+async def _end_at(stopping: asyncio.Event, child: asyncio.subprocess.Process) -> None:
+    await stopping.wait()
+    _kill(child)
+
+
+async def _follow(context: Context, config: FilesConfig, child: asyncio.subprocess.Process) -> str:
+    """Tell what the child says until it ends; return the end of what else it wrote, which says why."""
+    else_said = ""
+    while child.stdout is not None and (line := await child.stdout.readline()):
         try:
-            async with context.db.work() as connection:
-                await notices.add(connection, context.name, notice)
-        except ButlersError as lost:
-            log.warning("changed files are not told", butler=context.name, why=lost.message)
+            number, count, named = json.loads(line)
+            folder, words = config.folders[number], [(str(name), str(word)) for name, word in named]
+        except (ValueError, TypeError, LookupError):
+            else_said = f"{else_said} {line.decode(errors='replace').strip()}"[-LONGEST_COMPLAINT:]
+            continue
+        if words:
+            await _tell(context, folder, said(folder, words, int(count)))
+        # A folder that went away, and perhaps came back, is watched no more: begin anew.
+        demand(config.folders, context.home)
+    return else_said.strip()
 
 
-def _named(folder: Path, changes: Collection[tuple[Change, str]]) -> str:
-    """Return what changed in the folder in one line; nothing if nothing did."""
-    # Of a file that was replaced the last is said: that it is there.
-    each = sorted(changes, key=lambda one: one[0] == Change.added)
-    found = {name: change for change, path in each if (name := _below(folder, path))}
-    return said(folder, found) if found else ""
+async def _tell(context: Context, folder: Path, words: str) -> None:
+    """Make one notice of what changed together in a folder; what cannot be written now is not told."""
+    notice = Notice(SOURCE, "changed", words, key=str(folder), trust="external", priority="low")
+    try:
+        async with context.db.work() as connection:
+            await notices.add(connection, context.name, notice)
+    except ButlersError as lost:
+        log.warning("changed files are not told", butler=context.name, why=lost.message)
 
 
-def _below(folder: Path, path: str) -> str:
-    """Return the file's name as it is within the folder; nothing if it is not in it."""
-    within = Path(path).is_relative_to(folder) and Path(path) != folder
-    return str(Path(path).relative_to(folder)) if within else ""
-
-
-def said(folder: Path, changed: dict[str, Change]) -> str:
-    """Return what changed in a folder in one line, however much that is."""
-    names = [f"{_shown(name)} ({WORDS[changed[name]]})" for name in sorted(changed)[:MOST_NAMED]]
-    rest = f" and {len(changed) - MOST_NAMED:,} more files" if len(changed) > MOST_NAMED else ""
+def said(folder: Path, named: Sequence[tuple[str, str]], count: int) -> str:
+    """Return what changed in a folder in one line: a few names, and how many more there are."""
+    names = [f"{_shown(name)} ({word})" for name, word in named]
+    rest = f" and {count - len(names):,} more files" if count > len(names) else ""
     return f"In {_shown(str(folder))}: {', '.join(names)}{rest}"
 
 

@@ -1,5 +1,6 @@
-"""The processes of sessions, as the kernel shows them: by the working folder, which is the session's own."""
+"""Processes as the kernel shows them: those of sessions by the working folder, which is the session's own."""
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,12 @@ PROC: Final = Path("/proc")
 def children(session_id: str) -> list[int]:
     """Every process whose working folder is the session's."""
     return [int(one.name) for one in PROC.glob("[0-9]*") if session_id in folder(int(one.name))]
+
+
+def running(program: str) -> int | None:
+    """This process's own child that runs such a program, if one does."""
+    own = (pid for pid in map(int, (one.name for one in PROC.glob("[0-9]*"))) if _parent(pid) == os.getpid())
+    return next((pid for pid in own if program in command(pid)), None)
 
 
 def folder(pid: int) -> str:
@@ -29,6 +36,11 @@ def command(pid: int) -> str:
 def environment(pid: int) -> str:
     """The environment a process was started with."""
     return _read(pid, "environ")
+
+
+def _parent(pid: int) -> int:
+    # Behind the program's name, which may hold anything, come the state and the parent.
+    return int((_read(pid, "stat").rpartition(")")[2].split() or ["", "0"])[1])
 
 
 def _read(pid: int, what: str) -> str:
