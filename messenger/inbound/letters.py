@@ -16,7 +16,8 @@ from messenger.inbound.mail.sent import sent
 from messenger.inbound.mailbox import Arrived
 from messenger.storage import queries, strangers
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
-from shared.db.pool import Record
+from shared.display import owner
+from shared.display.question import Row
 from shared.errors import InvalidInput
 from shared.telemetry.logs import logger
 
@@ -49,7 +50,7 @@ async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
         return False
 
 
-def envelope(endpoint: str, arrived: Arrived, answered: Record | None = None) -> IngestEnvelope:
+def envelope(endpoint: str, arrived: Arrived, answered: Row | None = None) -> IngestEnvelope:
     """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there.
 
     `answered` is the mail of ours that it answers, where that is known.
@@ -77,7 +78,7 @@ def envelope(endpoint: str, arrived: Arrived, answered: Record | None = None) ->
     )
 
 
-def _said(letter: Letter, answered: Record | None, endpoint: str) -> Parted:
+def _said(letter: Letter, answered: Row | None, endpoint: str) -> Parted:
     """Return the writer's own words and the rest; of what is forwarded all counts as its words, which are nobody's."""
     if letter.kind == FORWARD:
         return Parted(letter.words.strip(), "")
@@ -85,7 +86,11 @@ def _said(letter: Letter, answered: Record | None, endpoint: str) -> Parted:
         return parted(letter.words, letter.sender)
     if answered is None:
         return parted_answer(letter.words, letter.sender)
-    ours = sent(answered["message"], answered["origin_butler"], answered["subject"], endpoint)
+    # As it left: to the owner, the hosts that addresses hide are added.
+    message, subject = answered["message"], answered["subject"]
+    if not answered["third_party"]:
+        message, subject = owner.with_hosts(message), owner.with_hosts(subject) if subject else None
+    ours = sent(message, answered["origin_butler"], subject, endpoint)
     found = parted_by(letter.words, letter.sender, ours) or parted_above(letter.words, letter.sender, ours)
     return found or parted(letter.words, letter.sender)
 

@@ -59,7 +59,7 @@ async def doubt(connection: Connection, delivery_id: str, attempt: int | None = 
 
 MAILED = """
 SELECT n.origin_butler, coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message,
-    n.envelope #>> '{delivery,subject}' AS subject
+    n.envelope #>> '{delivery,subject}' AS subject, n.third_party
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.notifications n ON n.id = d.notification_id
 WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND n.wiped_at IS NULL
@@ -70,9 +70,9 @@ WHERE p.provider_id = ANY ($1) AND d.channel = 'email' AND n.wiped_at IS NULL
 
 
 async def mailed(connection: Connection, message_id: str, address: str) -> Record | None:
-    """Return the mail of that Message-ID, its butler, words and subject; None if none went to that address's person.
+    """Return the mail of that Message-ID, its butler, words, subject and whether it was for others than the owner.
 
-    They are wiped some time after they went.
+    None if none went to that address's person. Words are wiped some time after they went.
     """
     try:
         spellings = EMAIL.thread.spellings(message_id)

@@ -120,7 +120,7 @@ def _addresses(text: str) -> list[tuple[int, int]]:
     return [one.span() for one in _WORD.finditer(text) if _PRESSED.search(one[0])]
 
 
-def own(text: str) -> str:
+def with_hosts(text: str) -> str:
     """Return a butler's words to the owner, with the house's mark written out.
 
     After an address that hides its host, that host is added.
@@ -136,10 +136,10 @@ def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple
     if not message.text.strip():
         raise InvalidInput("The message has no visible text.", "Give the text to send.")
     above = "".join(f"{MARK} {note}\n" for note in notes)
-    words = own(message.text)
+    words = with_hosts(message.text)
     spec = CHANNELS[message.channel]
     if not spec.has_buttons:
-        named = f"{origin}: {own(spec.subject(message))}" if spec.subject else None
+        named = f"{origin}: {with_hosts(spec.subject(message))}" if spec.subject else None
         return spec.render(replace(message, text=f"{above}{origin}:\n\n{inert(words)}", subject=named))
     parts = split(words, LIMIT_UNITS - utf16_units(above) - len(f"{origin} (99/99):\n"))
     names = [f"{origin} ({n}/{len(parts)})" if len(parts) > 1 else origin for n in range(1, len(parts) + 1)]

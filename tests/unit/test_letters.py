@@ -611,3 +611,14 @@ def test_no_mail_stops_the_reader() -> None:
         for _ in range(draw.randrange(1, 12)):
             broken[draw.randrange(len(broken))] = draw.randrange(256)
         envelope("butlers@sandbox.test", Arrived(letter_of(bytes(broken), SERVER), None))
+
+
+def test_an_answer_is_compared_with_the_mail_that_left() -> None:
+    """It says which host an address hides, and a line of somebody's may hold the same letters."""
+    message = "Eve wrote of her garden:\nhttps://x@wire5k.eve\nwire 5k eve\nShall I answer her, and what shall I say?"
+    left = message.replace("x@wire5k.eve", "x@wire5k.eve [wire5k.eve]")
+    text = f"Thanks.\n\nFrom: B <{AT}>\nSent: Monday\nTo: o\nSubject: greeter: Eve\n\ngreeter:\n\n{left}"
+    found = letter_of(mail(PASS, "From: owner@example.org", "In-Reply-To: <a@example.net>", text=text), SERVER)
+    answered = {"message": message, "origin_butler": "greeter", "subject": "Eve", "third_party": False}
+    said = envelope(AT, Arrived(found, None), answered).payload
+    assert (said.text, said.in_doubt) == ("Thanks.", False)

@@ -255,6 +255,33 @@ def test_symbols_that_a_mail_of_ours_begins_with_are_no_own_words_below_no_head(
     assert (found.own, found.in_doubt) == ("Ok.", False)
 
 
+STARTS: Final = {
+    "like a head": ("On Friday Eve wrote:", None),
+    "with a separator": ("_" * 32, None),
+    "with a separator, also in the subject": (
+        "-------- Original message --------",
+        "Pay Eve! -------- Message --------From: x",
+    ),
+}
+
+
+@pytest.mark.parametrize(("start", "subject"), STARTS.values(), ids=STARTS.keys())
+def test_a_head_above_a_mail_that_begins_like_one_is_no_own_word(start: str, subject: str | None) -> None:
+    words = f"{start}\n\n{ASKED}"
+    fields = f"From: B\nSent: Monday\nTo: o\nSubject: greeter: {subject or start}\n\n"
+    found = parted_by(f"Thanks.\n\n{fields}greeter:\n\n{words}", OWNER, sent(words, "greeter", subject))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Thanks.", False)
+
+
+def test_a_whole_line_of_a_mail_of_ours_is_no_own_word_below_it_either() -> None:
+    words = f"{ASKED}\nwww.pay.eve\npay eve\n{SECOND}"
+    answer = f"Thanks.\n\n{FIELDS}{words.replace('pay.eve', 'pay.eve <http://pay.eve>')}\n\nThat is all."
+    found = parted_by(answer, OWNER, sent(words))
+    assert found is not None
+    assert "pay eve" not in found.own
+
+
 ABOVE: Final = {
     "begins like one": "At most 100 euro!\n\n",
     "begins like one, with no line between": "At most 100 euro!\n",

@@ -110,11 +110,12 @@ def _in_full(
     below, is_whole = _in_order(lines, bare, first + 1, at, answered)
     if not is_whole:
         return None
-    head = _head_above(lines, first, is_on_line=letters > 0)
+    begins = first if letters else _above_letters(lines, bare, first, answered)
+    head = _head_above(lines, begins, is_on_line=letters > 0)
     if head is not None and is_anothers(lines[head[0] : head[1]], answered):
         return None
     named = (n for n in range(first) if may_be_head(lines[n], sender))
-    top, ends = head or (next(named, _above_letters(lines, bare, first, answered)),) * 2
+    top, ends = head or (next(named, begins),) * 2
     between = zip(lines[ends:first], bare[ends:first], strict=True)
     above = [_between(line, said, answered) for line, said in between]
     is_heads = not letters or may_be_head(lines[first], sender)
@@ -163,7 +164,7 @@ def _head_above(lines: list[str], first: int, *, is_on_line: bool) -> tuple[int,
     if top is None:
         return None
     ends = top + said_in(lines, top) if said_in(lines, top) else _below_fields(lines, top)
-    while top > 0 and begins(top) and begins(top - 1):
+    while top > 0 and (is_field(lines[top - 1]) or (begins(top) and begins(top - 1))):
         top -= 1
     above = top - 1
     while above > 0 and not lines[above].strip():
@@ -198,8 +199,8 @@ def _in_order(lines: list[str], bare: list[str], start: int, at: int, answered: 
         else:
             same = alike(said, answered.words[at : at + len(said)])
             repeated = same if same >= LEAST else 0
-            may_be = repeated or has_sign(line) or (at < len(answered.words) and shares(said, answered))
-            marks.append("doubt" if may_be else "own")
+            may_be = said in answered.lines or (at < len(answered.words) and shares(said, answered))
+            marks.append("doubt" if repeated or has_sign(line) or may_be else "own")
         at += repeated
     return marks, at >= len(answered.words)
 

@@ -62,8 +62,9 @@ _MOST_FIELDS: Final = 8
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines, with a separator that lost its line breaks on a line of its own."""
-    return _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", text).split("\n")
+    """Return the lines, with a separator that lost its line breaks on a line of its own; a subject may hold one."""
+    broken = (line if _SUBJECT.match(line) else _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", line) for line in text.split("\n"))
+    return "\n".join(broken).split("\n")
 
 
 def begins_the_rest(lines: list[str], at: int, sender: str) -> bool:

@@ -30,7 +30,7 @@ _ADDED: Final = re.compile(
 class Sent:
     """A mail of ours, as letters and digits: its words, what stands above them and its subject, and parts of these.
 
-    `ends` says where in the words a line ends, `signed` which lines begin with a sign, `pieces` which runs they hold,
+    `ends` says where in the words a line ends, `signed` which `lines` begin with a sign, `pieces` which runs they hold,
     `odd` its lines without a letter, `symbols` its signs that are no letters and may be words, and `address` from where
     it was sent.
     """
@@ -39,6 +39,7 @@ class Sent:
     name: str
     title: str
     ends: frozenset[int]
+    lines: frozenset[str]
     signed: frozenset[str]
     pieces: frozenset[str]
     odd: frozenset[str]
@@ -56,7 +57,7 @@ def sent(words: str, name: str = "", subject: str | None = None, address: str = 
     pieces = frozenset(text[at : at + _PIECE] for text in (whole, title) for at in range(len(text) - _PIECE + 1))
     odd = frozenset(line.strip() for line, said in zip(lines, bare, strict=True) if line.strip() and not said)
     ends = frozenset(accumulate(map(len, bare)))
-    return Sent(whole, bare_of(name), title, ends, signed, pieces, odd, _symbols(words), address)
+    return Sent(whole, bare_of(name), title, ends, frozenset(bare), signed, pieces, odd, _symbols(words), address)
 
 
 def stands_above(line: str, said: str, answered: Sent) -> bool:
