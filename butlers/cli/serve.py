@@ -175,6 +175,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     from butlers.console.storage.sessions import make_sign_in_link  # noqa: PLC0415
     from butlers.setup.migrate import connect  # noqa: PLC0415
 
+    _say_all(_told(served))
     for what, where in _places(settings):
         say(f"{what:<14} {where}")
     urls = {one.daemon.name: one.url for one in served}
@@ -201,6 +202,12 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say(logins.ONE_ROLE)
     say("Ready. Press Ctrl-C to stop.")
     sys.stdout.flush()
+
+
+def _told(served: "Sequence[Served]") -> list[str]:
+    """Return what the sandbox has to say at its start, if anything."""
+    apps = [one.daemon.app for one in served if one.daemon.kind == "sandbox"]
+    return [app.state.sandbox.told for app in apps if app.state.sandbox.told]  # type: ignore[attr-defined]  # Starlette's
 
 
 def _places(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -244,6 +251,7 @@ def run(
     async def ready(served: "Sequence[Served]") -> None:
         if name != "sandbox" and not keystore.read(settings.home, names[0]).has_login:
             say(logins.ONE_ROLE)
+        _say_all(_told(served))
         for one in served:
             say(f"{one.daemon.name} is ready at {one.url}")
         sys.stdout.flush()

@@ -248,14 +248,15 @@ def _parts(modules: Sequence[loader.Loaded], entry: fleet.Entry, context: Contex
     return joined([ask_butler.asking(context, entry.calls), *shows, loader.build(modules, context)])
 
 
-def sandbox(settings: Settings, url: str) -> Daemon:
-    """Make the sandbox, which knows neither keys nor database."""
+def sandbox(settings: Settings, url: str, share: float) -> Daemon:
+    """Make the sandbox, which knows neither keys nor database; each of its files may hold that share of memory."""
     module = importlib.import_module(SANDBOX)
     base = settings.port_base
     mail = module.MailSink(settings.host, base + SANDBOX_SMTP, feed=base + SANDBOX_IMAP)
     owner = int(settings.owner_telegram or TELEGRAM.sandbox_owner)
     home_folder.make(settings.home)
-    app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
+    hosts, most = frozenset(hosts_of(settings, url)), int(share * settings.memory_mb * 2**20)
+    app = module.create_app(Path(settings.home), owner, allowed_hosts=hosts, mail=mail, most=most)
     return Daemon("sandbox", "sandbox", app)
 
 

@@ -23,6 +23,8 @@ from shared.loops import first_of, pause, supervise
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.process")
+# How much of a process's memory each of the sandbox's two files may take.
+ALONE, BESIDE_DAEMONS = 1 / 3, 1 / 16
 # Makes the server of a daemon.
 ServerOf = Callable[[Settings, Daemon], uvicorn.Server]
 
@@ -82,7 +84,8 @@ class Process:
         url = url_of(settings, port, together=plan.together, several=several)
         ending = asyncio.Event()
         is_alone = assembly is None or name == "sandbox"
-        daemon = sandbox(settings, url) if is_alone or assembly is None else assembly.daemon(name, url, ending)
+        share = BESIDE_DAEMONS if plan.together else ALONE
+        daemon = sandbox(settings, url, share) if is_alone or assembly is None else assembly.daemon(name, url, ending)
         if daemon.kind == "butler":
             daemon = replace(daemon, app=Front(daemon.app))
         server = self._server(settings, daemon)

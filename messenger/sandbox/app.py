@@ -16,9 +16,9 @@ from starlette.staticfiles import StaticFiles
 from messenger.sandbox.botapi.app import BotApi, download
 from messenger.sandbox.mail.imap import start_imap
 from messenger.sandbox.mail.smtp import start_smtp
-from messenger.sandbox.sandbox import Sandbox, open_sandbox
+from messenger.sandbox.sandbox import MOST, Sandbox, open_sandbox
 from messenger.sandbox.web import api, pages
-from messenger.sandbox.web.middleware import Guard
+from messenger.sandbox.web.middleware import Bounded, Guard
 from shared.errors import InvalidInput
 
 HERE = Path(__file__).parent
@@ -40,15 +40,16 @@ def create_app(
     *,
     allowed_hosts: frozenset[str] = frozenset(),
     mail: MailSink | None = None,
+    most: int = MOST,
 ) -> Starlette:
     """Make the ASGI app of the sandbox whose files lie in `home`/sandbox.
 
-    Opens the files at once (SandboxBusy, BrokenFile). While it runs, `app.state.sandbox` is the Sandbox and, with
-    `mail`, `app.state.smtp_port` the port of the mail sink and `app.state.imap_port` that of the mailbox; without
-    `mail` the process that serves the app starts them by `start_smtp` and `start_imap`. A server that wants to end at
-    once calls `app.state.sandbox.stop()` first. Serve it with uvicorn.
+    Opens the files, of which each holds at most `most`, at once (SandboxBusy). While it runs, `app.state.sandbox` is
+    the Sandbox and, with `mail`, `app.state.smtp_port` the port of the mail sink and `app.state.imap_port` that of the
+    mailbox; without `mail` the process that serves the app starts them by `start_smtp` and `start_imap`. A server that
+    wants to end at once calls `app.state.sandbox.stop()` first. Serve it with uvicorn.
     """
-    sandbox = open_sandbox(home, owner_chat)
+    sandbox = open_sandbox(home, owner_chat, most=most)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -68,7 +69,7 @@ def create_app(
     app = Starlette(
         routes=_routes(sandbox),
         lifespan=lifespan,
-        middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
+        middleware=[Middleware(Guard, allowed_hosts=allowed_hosts), Middleware(Bounded, room=sandbox.room)],
         exception_handlers={InvalidInput: _refuse},
     )
     app.state.sandbox = sandbox

@@ -4,9 +4,12 @@ import asyncio
 import os
 import socket
 import struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from starlette.types import Receive
+
+# Connections of mail, in and out, at once.
+MOST_MAIL: Final = 128
 
 
 class Handle(Protocol):

@@ -46,6 +46,8 @@ EMAIL_STAGES = frozenset(
 ONLY_AT_DOT = frozenset({"accept_reset", "accept_hang"})
 KEYS = frozenset({"channel", "stage", "fault", "times", "match", "value", "but"})
 LARGEST_VALUE = 86_400
+LONGEST_MATCH = 10_000
+MOST_ARMED = 1000
 DEFAULT_VALUES = {"429": 1.0, "slow": 1.0, "4xx": 451.0, "5xx": 550.0}
 
 
@@ -126,6 +128,8 @@ class FaultBoard:
 
     def arm(self, asked: Mapping[str, object], methods: frozenset[str]) -> Fault:
         """Arm the fault asked for; raise InvalidInput with one sentence about the first thing that does not fit."""
+        if len(self._faults) >= MOST_ARMED:
+            raise InvalidInput(f"{MOST_ARMED} faults are armed already.", "Disarm them first.")
         self._last_id += 1
         fault = _read(asked, methods, self._last_id)
         self._faults.append(fault)
@@ -186,13 +190,13 @@ def _read(asked: Mapping[str, object], methods: frozenset[str], fault_id: int) -
     if not telegram and fault in ONLY_AT_DOT and stage != "dot":
         raise InvalidInput(f"'{fault}' happens after the final dot only.", "Use the stage 'dot'.")
     match = asked.get("match", "")
-    if not isinstance(match, str):
-        raise InvalidInput("'match' is not a text.", "Give a part of the text, or leave it out.")
+    if not isinstance(match, str) or len(match) > LONGEST_MATCH:
+        raise InvalidInput("'match' is not a text, or too long.", "Give a part of the text, or leave it out.")
     times = asked.get("times", None if match else 1)
     if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
         raise InvalidInput("'times' is not a whole number from 1.", "Leave it out for once.")
     but = asked.get("but", "")
-    if not isinstance(but, str):
+    if not isinstance(but, str) or len(but) > LONGEST_MATCH:
         raise InvalidInput("'but' is not a text.", "Give the number of the chat that is spared, or leave it out.")
     return Fault(fault_id, channel, stage, fault, _value(asked, fault), match, times, but)
 

@@ -7,13 +7,28 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from messenger.sandbox.botapi import shapes
 from messenger.sandbox.faults import FaultBoard
 from messenger.sandbox.journal import Lines
+from messenger.sandbox.room import Room
 from messenger.sandbox.world import Message, Polling, World, Written, as_int
 
 Clock = Callable[[], datetime]
+FILES: Final = ("journal.jsonl", "events.jsonl")
+# What a file is called once it was set aside; the one that was set aside before it goes.
+ASIDE: Final = ".old"
+# What each file may weigh, where nobody says how much.
+MOST: Final = 64 * 2**20
+# A file that weighs more than this part of it is set aside at the start.
+NEARLY_FULL: Final = 0.75
+MOST_UNDER_WAY: Final = 32 * 2**20
+# Whatever is wrong with a file, such as a line that lacks something, or names what is not there.
+UNREADABLE: Final = (
+    *(LookupError, TypeError, ValueError, ArithmeticError, AttributeError),
+    *(RuntimeError, MemoryError, OSError, StopIteration),
+)
 
 
 def utc_now() -> datetime:
@@ -83,6 +98,9 @@ class Sandbox:
     events: Lines
     world: World = field(default_factory=World)
     faults: FaultBoard = field(default_factory=FaultBoard)
+    room: Room = field(default_factory=lambda: Room(MOST_UNDER_WAY))
+    # Why it began anew, if it did: a sentence or two for whoever starts it.
+    told: str = ""
     bell: Bell = field(default_factory=Bell)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     endings: set[Callable[[], None]] = field(default_factory=set)
@@ -122,7 +140,7 @@ class Sandbox:
         """Write a message as a person; every bot, or the one named, gets the update."""
         at, message_id = int(self.clock().timestamp()), self.world.next_message_id
         if saying.name:
-            self.world.people[saying.who] = saying.name
+            self.name({saying.who: saying.name})
         document = self._keep(saying.file) if saying.file is not None else None
         given = Message(
             saying.chat,
@@ -175,6 +193,11 @@ class Sandbox:
                 {"kind": "confirmed", "token_id": token_id, "offset": polling.offset, "allowed": polling.allowed}
             )
 
+    def begin_anew(self, told: str) -> None:
+        """Begin, in empty files, with numbers that nothing had before; keep why."""
+        self._event({"kind": "begun", "number": int(self.clock().timestamp() * 1000)})
+        self.told = told
+
     def stop(self) -> None:
         """End every long poll, stream, mail connection and hanging answer, so that a server can close at once."""
         self.stopping.set()
@@ -199,21 +222,37 @@ class Sandbox:
         self.world.apply_event(_as_read(entry))
 
 
-def open_sandbox(home: Path, owner_chat: int | None = None, clock: Clock = utc_now) -> Sandbox:
+def open_sandbox(home: Path, owner_chat: int | None = None, clock: Clock = utc_now, most: int = MOST) -> Sandbox:
     """Open the sandbox whose files lie in `home`/sandbox, as it was when it was last closed or killed.
 
-    Raises SandboxBusy if another one has it open, BrokenFile if a line cannot be read.
+    Each file holds at most `most`. Files that cannot be read, or are nearly full, are set aside, and it begins anew.
+    Raises SandboxBusy if another one has it open.
     """
     folder = home / "sandbox"
     with ExitStack() as opened:
-        journal = opened.enter_context(closing(Lines(folder / "journal.jsonl")))
-        events = opened.enter_context(closing(Lines(folder / "events.jsonl")))
+        journal, events = (opened.enter_context(closing(Lines(folder / name, most))) for name in FILES)
         sandbox = Sandbox(home, owner_chat, clock, journal, events)
         if owner_chat is not None:
             sandbox.world.people[owner_chat] = "Owner"
-        _replay(sandbox)
-        opened.pop_all()
+        told = _why_not(sandbox)
+        if not told:
+            opened.pop_all()
+            return sandbox
+        for name in FILES:  # while their locks are held
+            (folder / name).replace(folder / f"{name}{ASIDE}")
+    sandbox = open_sandbox(home, owner_chat, clock, most)
+    sandbox.begin_anew(f"{told} It began anew; what it kept lies in {folder}, in the files that end with {ASIDE}.")
     return sandbox
+
+
+def _why_not(sandbox: Sandbox) -> str:
+    """Restore what the files hold; return why they have to be set aside, or nothing."""
+    try:
+        _replay(sandbox)
+    except UNREADABLE as broken:
+        return f"The sandbox cannot read what it kept ({type(broken).__name__}: {broken})."
+    full = max(sandbox.journal.weight, sandbox.events.weight) > NEARLY_FULL * sandbox.journal.most
+    return "The sandbox was nearly full." if full else ""
 
 
 def _replay(sandbox: Sandbox) -> None:

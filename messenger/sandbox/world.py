@@ -132,7 +132,7 @@ class World:
         # How often people were named, so that the pages show it.
         self.namings = 0
         self.next_message_id = 1
-        self.next_update_id = FIRST_UPDATE_ID
+        self.first_update_id = self.next_update_id = FIRST_UPDATE_ID
 
     def apply_journal(self, line: Mapping[str, object]) -> None:
         """Change the world by one accepted message, edit, reaction, answer or mail."""
@@ -167,6 +167,11 @@ class World:
         if line["kind"] == "file":
             self.files[str(line["file_id"])] = b64decode(str(line["base64"]))
             return
+        if line["kind"] == "begun":
+            # Whoever noted a number of the files before takes none of these for it.
+            self.next_message_id = as_int(line["number"])
+            self.first_update_id = self.next_update_id = FIRST_UPDATE_ID + self.next_message_id
+            return
         if line["kind"] == "named":
             self.people.update({as_int(who): str(name) for who, name in as_map(line["people"]).items()})
             self.namings += 1
@@ -194,7 +199,7 @@ class World:
     def pending(self, token_id: str) -> Iterator[Update]:
         """Yield the updates a bot has not confirmed yet, oldest first."""
         offset = self.pollings.get(token_id, Polling()).offset
-        for update in self.updates[max(offset - FIRST_UPDATE_ID, 0) :]:
+        for update in self.updates[max(offset - self.first_update_id, 0) :]:
             if update.token_id in ("", token_id):
                 yield update
 

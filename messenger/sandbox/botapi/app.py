@@ -16,9 +16,11 @@ from messenger.sandbox.botapi.updates import Pollers
 from messenger.sandbox.connections import connection_of, gone, reset, until
 from messenger.sandbox.faults import TELEGRAM_FAULTS, Fault
 from messenger.sandbox.sandbox import Sandbox
+from shared.errors import InvalidInput
 
 TOKEN = re.compile(r"([0-9]{1,18}):[A-Za-z0-9_-]+")
-LARGEST_BODY = 20 * 1024 * 1024
+# Several times the longest message, with its keyboard, in the widest spelling.
+LARGEST_BODY = 256 * 1024
 LONGEST_HANG = 120.0
 BEFORE_BODY = frozenset({"drop_before_body"})
 AFTER_BODY = TELEGRAM_FAULTS - BEFORE_BODY
@@ -82,6 +84,8 @@ class BotApi:
             result = await self._run(token_id, method, params, receive)
         except Refused as refused:
             return _not_ok(refused)
+        except InvalidInput as full:
+            return _not_ok(bad(str(full)))
         except ClientDisconnect:
             return None
         response = JSONResponse({"ok": True, "result": result})

@@ -15,6 +15,7 @@ Params = Mapping[str, object]
 MAX_TEXT_UNITS = 4096
 MAX_CALLBACK_BYTES = 64
 MAX_ANSWER_UNITS = 200
+MAX_COMMANDS = 100
 INTEGERS = frozenset(
     {
         "message_id",
@@ -179,7 +180,10 @@ def check_reaction(params: Params) -> None:
 
 def check_commands(params: Params) -> None:
     """Raise Refused unless commands are lower case words with a description."""
-    for command in _objects(params, "commands", "BotCommand"):
+    commands = _objects(params, "commands", "BotCommand")
+    if len(commands) > MAX_COMMANDS:
+        raise bad("BOT_COMMANDS_TOO_MUCH")
+    for command in commands:
         if not re.fullmatch(r"[a-z0-9_]{1,32}", str(command.get("command"))):
             raise bad("BOT_COMMAND_INVALID")
         if not command.get("description"):

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from messenger.sandbox.botapi import checks, shapes
 from messenger.sandbox.botapi.checks import Params, bad
 from messenger.sandbox.sandbox import Accepted, Sandbox
-from messenger.sandbox.world import FIRST_UPDATE_ID, Message, Polling, as_list
+from messenger.sandbox.world import Message, Polling, as_list
 
 # What a file's path begins with.
 FOLDER = "documents"
+# Each bot has one for all, and one for each chat of its own.
+MOST_MENUS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,15 @@ def delete_webhook(call: Call) -> object:
     if call.params.get("drop_pending_updates") is True:
         world = call.sandbox.world
         allowed = world.pollings.get(call.token_id, Polling()).allowed
-        call.sandbox.confirm(call.token_id, Polling(FIRST_UPDATE_ID + len(world.updates), allowed))
+        call.sandbox.confirm(call.token_id, Polling(world.next_update_id, allowed))
     return True
 
 
 def set_my_commands(call: Call) -> object:
     """Check the commands and keep them by whom they are for; the pages do not show them."""
     checks.check_commands(call.params)
+    if len(call.sandbox.menus) >= MOST_MENUS:
+        raise bad("BOT_COMMANDS_TOO_MUCH")
     call.sandbox.menus[_menu(call)] = [str(one["command"]) for one in as_list(call.params.get("commands"))]
     return True
 

@@ -5,7 +5,7 @@ import asyncio
 from messenger.sandbox.botapi import checks
 from messenger.sandbox.botapi.checks import Params, Refused
 from messenger.sandbox.sandbox import Sandbox
-from messenger.sandbox.world import FIRST_UPDATE_ID, Polling, Update
+from messenger.sandbox.world import Polling, Update
 
 # Sent only to a bot that names them.
 ON_REQUEST = frozenset({"message_reaction", "message_reaction_count", "chat_member"})
@@ -47,9 +47,9 @@ class Pollers:
         allowed = checks.kinds(params)
         offset = checks.number(params, "offset", 0)
         if offset < 0:
-            offset = max(FIRST_UPDATE_ID + len(world.updates) + offset, FIRST_UPDATE_ID)
+            offset = max(world.next_update_id + offset, world.first_update_id)
         # What is still to come nobody can confirm.
-        offset = min(offset, FIRST_UPDATE_ID + len(world.updates))
+        offset = min(offset, world.next_update_id)
         after = Polling(max(before.offset, offset), before.allowed if allowed is None else allowed)
         self._sandbox.confirm(token_id, after)
         return after

@@ -9,11 +9,13 @@ import re
 from datetime import UTC
 from typing import Any, Final
 
+from messenger.sandbox.connections import MOST_MAIL
 from messenger.sandbox.sandbox import Sandbox
 from messenger.sandbox.world import Written
 
 LONGEST_LINE: Final = 8192
 IDLE_SECONDS: Final = 1800.0
+TAKE_SECONDS: Final = 30.0
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEARCH: Final = re.compile(r"SEARCH UID (\d{1,9}):\*(?: SINCE \S+)?", re.IGNORECASE | re.ASCII)
 NAMED: Final = re.compile(r'SEARCH HEADER MESSAGE-ID "([^"\\]{1,900})"', re.IGNORECASE | re.ASCII)
@@ -30,6 +32,8 @@ class Conversation:
         self._sandbox = sandbox
         self._reader = reader
         self._writer = writer
+        # What the answer that goes takes of the sandbox's room.
+        self._held = 0
 
     async def run(self) -> None:
         """Answer until the client logs out or goes away."""
@@ -37,10 +41,13 @@ class Conversation:
         try:
             self._writer.write(b"* PREAUTH [CAPABILITY IMAP4rev1 IDLE] sandbox\r\n")
             while await self._command(await self._line()):
-                await self._writer.drain()
+                async with asyncio.timeout(TAKE_SECONDS):
+                    await self._writer.drain()
+                self._give()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
+            self._give()
             self._sandbox.endings.discard(self._writer.close)
             self._writer.close()
 
@@ -90,6 +97,9 @@ class Conversation:
         if not 0 < uid <= len(written):
             return
         mail = written[uid - 1]
+        if not self._sandbox.room.take(len(mail.raw)):
+            raise ConnectionResetError
+        self._held += len(mail.raw)
         raw = mail.raw.encode(errors="surrogateescape")
         piece = _content_type(raw) if head_alone else raw[: int(most) if most else None]
         named = f"BODY[{head_alone or ''}]{'<0>' if most else ''}"
@@ -112,6 +122,10 @@ class Conversation:
             await done
         finally:
             done.cancel()
+
+    def _give(self) -> None:
+        self._sandbox.room.give(self._held)
+        self._held = 0
 
     async def _line(self) -> str:
         line = await asyncio.wait_for(self._reader.readuntil(b"\r\n"), IDLE_SECONDS)
@@ -139,6 +153,10 @@ async def start_imap(sandbox: Sandbox, host: str, port: int) -> asyncio.Server:
     """Hand out the mails that people write, in the running loop; port 0 takes a free one."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(sandbox.endings) >= MOST_MAIL:
+            writer.write(b"* BYE Too many connections are open here, try again in a moment\r\n")
+            writer.close()
+            return
         await Conversation(sandbox, reader, writer).run()
 
     return await asyncio.start_server(serve, host, port, limit=LONGEST_LINE)

@@ -6,44 +6,27 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 
-from messenger.sandbox.connections import reset
-from messenger.sandbox.faults import Fault
+from messenger.sandbox.connections import MOST_MAIL
+from messenger.sandbox.journal import SandboxFull
 from messenger.sandbox.mail import text as mailtext
+from messenger.sandbox.mail.connection import ConnectionOver, MailConnection
 from messenger.sandbox.sandbox import Accepted, Sandbox
 
 NAME = "sandbox.test"
 # Many times what the Messenger ever sends: anybody on this computer may write here.
 LARGEST_MAIL = 1024 * 1024
 LONGEST_LINE = 64 * 1024
-IDLE_SECONDS = 300.0
-LONGEST_HANG = 120.0
 MAX_RECIPIENTS = 100
 PATH = re.compile(
     r"<(?P<address>[^<>\s@,;:()\[\]\\\"]{1,64}@[^<>\s@,;:()\\\"]{1,255})?>(?P<options>(?: [A-Za-z0-9-]+(?:=\S+)?)*)"
 )
-REPLIES = {
-    450: "4.2.0 Mailbox unavailable, try again later",
-    451: "4.3.0 Local error in processing, try again later",
-    452: "4.3.1 Insufficient system storage",
-    421: "4.3.2 Service not available, closing transmission channel",
-    535: "5.7.8 Authentication credentials invalid",
-    550: "5.1.1 Mailbox unavailable",
-    552: "5.2.2 Mailbox full",
-    554: "5.7.1 Transaction failed",
-}
 
 
-class Ended(Exception):
-    """The connection is over; nothing more is to be said on it."""
-
-
-class Conversation:
+class Conversation(MailConnection):
     """One SMTP connection, from the greeting to the end."""
 
     def __init__(self, sandbox: Sandbox, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._sandbox = sandbox
-        self._reader = reader
-        self._writer = writer
+        super().__init__(sandbox, reader, writer)
         self._tls: ssl.SSLContext | None = None
         self._greeted = False
         self._sender: str | None = None
@@ -60,7 +43,7 @@ class Conversation:
                 await self._command(await self._line())
         except asyncio.LimitOverrunError:
             self._writer.write(b"500 5.5.6 Line too long\r\n")
-        except (Ended, OSError, TimeoutError, asyncio.IncompleteReadError):
+        except (ConnectionOver, OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
             self._sandbox.endings.discard(self._writer.close)
@@ -161,9 +144,12 @@ class Conversation:
             await self._say("503 5.5.1 Bad sequence of commands")
         elif await self._passes("data", ""):
             await self._say("354 End data with <CR><LF>.<CR><LF>")
-            raw = await self._text()
-            if raw is not None:
-                await self._dot(raw)
+            try:
+                raw = await self._text()
+                if raw is not None:
+                    await self._dot(raw)
+            finally:
+                self._give()
             self._forget()
 
     async def _text(self) -> bytes | None:
@@ -171,8 +157,11 @@ class Conversation:
         text, refused = bytearray(), False
         while (line := await self._raw_line()) != b".\r\n":
             text += line[1:] if line.startswith(b".") else line
-            if len(text) > LARGEST_MAIL:
-                raise Ended
+            # One mail for many stands there many times.
+            if len(text) * len(self._recipients) > LARGEST_MAIL:
+                await self._say("552 5.3.4 Too much mail for the sandbox, send less, or to fewer recipients")
+                raise ConnectionOver
+            await self._take(len(line))
             if not refused and self._sandbox.faults.waits("email", "text"):
                 refused = not await self._passes("text", mailtext.searchable(bytes(text)))
         return None if refused else bytes(text)
@@ -180,7 +169,11 @@ class Conversation:
     async def _dot(self, raw: bytes) -> None:
         fault = self._sandbox.faults.take("email", "dot", mailtext.searchable(raw))
         if fault is None or fault.fault in ("slow", "accept_reset", "accept_hang"):
-            message_id = self._accept(raw)
+            try:
+                message_id = self._accept(raw)
+            except SandboxFull as full:
+                await self._say(f"452 4.3.1 {full}")
+                return
             if fault is not None:
                 await self._spoil(fault)
             await self._say(f"250 2.0.0 Ok: queued as {message_id}")
@@ -198,36 +191,6 @@ class Conversation:
         self._sandbox.accept(*(Accepted("email", "", to, payload, message_id) for to in self._recipients))
         return message_id
 
-    async def _passes(self, stage: str, text: str) -> bool:
-        """Return whether the client may go on here; if not, it has been told or cut off."""
-        fault = self._sandbox.faults.take("email", stage, text)
-        return fault is None or await self._spoil(fault)
-
-    async def _spoil(self, fault: Fault) -> bool:
-        match fault.fault:
-            case "slow":
-                await self._pause(fault.value)
-                return True
-            case "4xx" | "5xx":
-                code = int(fault.value)
-                await self._say(f"{code} {REPLIES.get(code, 'As the fault says')}")
-                if fault.stage == "connect" or code == 421:  # noqa: PLR2004 - RFC 5321 3.8
-                    raise Ended
-                return False
-            case "accept_hang":
-                await self._pause(LONGEST_HANG)
-        if fault.fault == "drop":
-            self._writer.transport.abort()
-        else:
-            reset(self._writer.transport)
-        raise Ended
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._sandbox.stopping.wait(), seconds)
-        except TimeoutError:
-            return
-
     async def _rset(self, _argument: str) -> None:
         self._forget()
         await self._say("250 2.0.0 Ok")
@@ -237,23 +200,10 @@ class Conversation:
 
     async def _quit(self, _argument: str) -> None:
         await self._say("221 2.0.0 Bye")
-        raise Ended
+        raise ConnectionOver
 
     def _forget(self) -> None:
         self._sender, self._recipients = None, []
-
-    async def _raw_line(self) -> bytes:
-        # Only CR LF ends a line: a bare LF before the dot must never end the text (RFC 5321 2.3.8).
-        return await asyncio.wait_for(self._reader.readuntil(b"\r\n"), IDLE_SECONDS)
-
-    async def _line(self) -> str:
-        return (await self._raw_line()).decode(errors="replace").removesuffix("\r\n")
-
-    async def _say(self, line: str) -> None:
-        if self._writer.is_closing():  # some event loops fail to write there as if by a bug
-            raise ConnectionResetError
-        self._writer.write(line.encode() + b"\r\n")
-        await self._writer.drain()
 
 
 async def start_smtp(
@@ -265,6 +215,10 @@ async def start_smtp(
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(sandbox.endings) >= MOST_MAIL:
+            writer.write(b"421 4.3.2 Too many connections are open here, try again in a moment\r\n")
+            writer.close()
+            return
         await Conversation(sandbox, reader, writer).run(None if implicit_tls else tls)
 
     return await asyncio.start_server(serve, host, port, limit=LONGEST_LINE, ssl=tls if implicit_tls else None)

@@ -3,11 +3,11 @@
 import json
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import astuple
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from messenger.sandbox.botapi.checks import MAX_TEXT_UNITS
@@ -20,6 +20,8 @@ from shared.channels.email import SPEC as EMAIL
 from shared.errors import InvalidInput
 
 LARGEST_BODY = 1024 * 1024
+# Of a journal, in letters.
+PIECE = 64 * 1024
 LARGEST_NUMBER = (1 << 53) - 1
 LONGEST_NAME = 64
 NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -52,8 +54,7 @@ class Api:
         after = request.query_params.get("after", "0")
         if not after.isascii() or not after.isdecimal():
             raise InvalidInput("'after' is not a whole number.", "Give the n of the last line you have, or 0.")
-        lines = "".join(json.dumps(line) + "\n" for line in self._sandbox.lines[int(after) :])
-        return Response(lines, media_type="application/x-ndjson")
+        return StreamingResponse(_pieces(self._sandbox, int(after)), media_type="application/x-ndjson")
 
     async def faults(self, request: Request) -> Response:
         """Arm a fault, list what is armed, or disarm all."""
@@ -77,13 +78,13 @@ class Api:
     async def press(self, request: Request) -> Response:
         """Press a button as a person, or forge such a press."""
         asked = await _object(request)
-        callback_id = self._sandbox.press(on(self._sandbox, asked), _person(asked), _text(asked, "data"))
+        callback_id = self._sandbox.press(on(self._sandbox, asked), _person(asked), _short(asked, "data"))
         return JSONResponse({"callback_query_id": callback_id, "update_id": self._last_update()})
 
     async def react(self, request: Request) -> Response:
         """Set a reaction as a person."""
         asked = await _object(request)
-        self._sandbox.react(on(self._sandbox, asked), _person(asked), _text(asked, "emoji"))
+        self._sandbox.react(on(self._sandbox, asked), _person(asked), _short(asked, "emoji"))
         return JSONResponse({"update_id": self._last_update()})
 
     async def people(self, request: Request) -> Response:
@@ -155,6 +156,17 @@ def on(sandbox: Sandbox, asked: Mapping[str, object]) -> Message:
     return found
 
 
+async def _pieces(sandbox: Sandbox, after: int) -> AsyncIterator[str]:
+    """Yield the journal's lines in pieces, so that no answer holds them all."""
+    piece = ""
+    for n in range(after, len(sandbox.lines)):
+        piece += json.dumps(sandbox.lines[n]) + "\n"
+        if len(piece) > PIECE:
+            yield piece
+            piece = ""
+    yield piece
+
+
 async def refuse(_request: Request, error: Exception) -> Response:
     """Answer with both sentences of an InvalidInput, as 404 or 400."""
     return JSONResponse({"error": str(error)}, status_code=404 if isinstance(error, NotThere) else 400)
@@ -191,6 +203,13 @@ def _number(asked: Mapping[str, object], key: str, default: int | None = None) -
     value = asked.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value == 0 or abs(value) > LARGEST_NUMBER:
         raise InvalidInput(f"'{key}' is not a whole number.", "Give one, as a JSON number.")
+    return value
+
+
+def _short(asked: Mapping[str, object], key: str) -> str:
+    value = _text(asked, key)
+    if len(value) > MAX_TEXT_UNITS:
+        raise InvalidInput(f"'{key}' is too long.", f"Give at most {MAX_TEXT_UNITS} characters.")
     return value
 
 

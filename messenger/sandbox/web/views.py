@@ -13,6 +13,12 @@ from shared.channels.email import SPEC as EMAIL
 
 HUES = 8
 PREVIEW = 80
+# Of what a page shows, the newest; of a mail, its beginning.
+MOST_MESSAGES = 500
+MOST_CHATS = 500
+MOST_MAILS = 100
+LONGEST_MAIL = 32 * 1024
+CUT = "\n[The page shows no more of this mail.]"
 MAIL_HEADERS = ("From", "To", "Subject", "Date", "Message-ID", "In-Reply-To", "References")
 
 
@@ -109,7 +115,8 @@ def who(world: World, number: int, *, by_bot: bool = False) -> Who:
 
 def chat_list(world: World, owner: int | None, current: int | None) -> list[ChatLine]:
     """Return the chats, the owner's first, then those with the newest messages."""
-    newest = {message.chat: message for message in world.chats()}
+    chats = [one for n, one in enumerate(world.chats()) if n < MOST_CHATS or one.chat in (owner, current)]
+    newest = {message.chat: message for message in chats}
     first = [chat for chat in (owner, current) if chat is not None and chat not in newest]
     order = [*first, *sorted(newest, key=lambda chat: (chat != owner, -newest[chat].message_id))]
     return [_chat_line(world, chat, newest.get(chat), current=chat == current) for chat in order]
@@ -118,7 +125,7 @@ def chat_list(world: World, owner: int | None, current: int | None) -> list[Chat
 def thread(world: World, chat: int) -> list[Day]:
     """Return the messages of one chat as the person who holds that phone sees them."""
     days: dict[str, list[Bubble]] = {}
-    for message in world.thread(chat):
+    for message in world.thread(chat)[-MOST_MESSAGES:]:
         day = datetime.fromtimestamp(message.at, UTC).strftime("%-d %B %Y")
         days.setdefault(day, []).append(_bubble(world, message))
     return [Day(name, tuple(bubbles)) for name, bubbles in days.items()]
@@ -126,7 +133,7 @@ def thread(world: World, chat: int) -> list[Day]:
 
 def letters(world: World) -> list[Letter]:
     """Return the mails, what the butlers sent and what people wrote, newest first."""
-    mails: list[Mail | Written] = [*world.mails, *world.written]
+    mails: list[Mail | Written] = [*world.mails[-MOST_MAILS:], *world.written[-MOST_MAILS:]]
     return [_letter(mail) for mail in sorted(mails, key=lambda mail: mail.at, reverse=True)]
 
 
@@ -200,7 +207,7 @@ def _answer(presses: Sequence[Press]) -> str:
 
 
 def _letter(mail: Mail | Written) -> Letter:
-    raw = mail.raw.encode(errors="surrogateescape")
+    raw = mail.raw[:LONGEST_MAIL].encode(errors="surrogateescape")
     known = tuple((name, mailtext.header(raw, name)) for name in MAIL_HEADERS)
     sender = next((value for name, value in known if name == "From" and value), mail.sender)
     return Letter(
@@ -212,7 +219,7 @@ def _letter(mail: Mail | Written) -> Letter:
         time=mail.at.astimezone(UTC).strftime("%H:%M"),
         headers=(("Envelope", f"{mail.sender} → {mail.to}"), *((name, value) for name, value in known if value)),
         text=mailtext.body(raw),
-        raw=raw.decode(errors="replace"),
+        raw=raw.decode(errors="replace") + (CUT if len(mail.raw) > LONGEST_MAIL else ""),
     )
 
 

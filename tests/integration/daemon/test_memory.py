@@ -17,8 +17,8 @@ from tests.rig.forks import Process
 from tests.rig.waiting import LONGEST
 
 LEAST_MB = 256
-# For its one wide character Python keeps each of the others in four bytes.
-PIECE = "\U0001f600" + "x" * 900_000
+# Of three bytes each Python makes about thirty times as much.
+THINGS: list[list[str]] = [[]] * 100_000
 
 
 def data_kb(process: Process) -> int:
@@ -50,25 +50,27 @@ async def sandbox(bench: Bench, entry: str = "", **env: str) -> AsyncIterator[tu
         house.close()
 
 
-async def fill(http: aiohttp.ClientSession, faults: str) -> tuple[int, str]:
-    """Leave words there until they are not taken any more: the status of the answer, and the answer."""
-    words = {"channel": "telegram", "stage": "sendMessage", "fault": "429", "times": 1, "match": PIECE}
-    for _ in range(2 * LEAST_MB * 2**20 // len(PIECE)):
-        async with http.post(faults, json=words) as answer:
-            if answer.status != 201:
-                return answer.status, await answer.text()
-    return 201, ""
+async def arm(http: aiohttp.ClientSession, faults: str, match: object) -> tuple[int, str]:
+    """Arm a fault for a text: the status of the answer, and the answer."""
+    words = {"channel": "telegram", "stage": "sendMessage", "fault": "429", "times": 1, "match": match}
+    async with http.post(faults, json=words) as answer:
+        return answer.status, await answer.text()
 
 
 @pytest.mark.slow
 async def test_what_does_not_fit_into_memory_is_refused_and_the_process_lives(bench: Bench) -> None:
-    async with sandbox(bench, BUTLERS_MEMORY_MB=str(LEAST_MB)) as (process, faults), aiohttp.ClientSession() as http:
+    once = aiohttp.TCPConnector(force_close=True)
+    async with (
+        sandbox(bench, BUTLERS_MEMORY_MB=str(LEAST_MB)) as (process, faults),
+        aiohttp.ClientSession(connector=once) as http,
+    ):
         assert most(process) == LEAST_MB * 2**20
-        assert await fill(http, faults) == (500, "Internal Server Error")
-        assert data_kb(process) <= LEAST_MB * 1024
-        assert (await http.delete(faults)).status == 200
-        async with http.post(faults, json={"channel": "telegram", "stage": "sendMessage", "fault": "429"}) as answer:
-            assert answer.status == 201
+        # As if the rest were taken: nobody can fill it from outside.
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (data_kb(process) * 1024 + 4 * 2**20, LEAST_MB * 2**20))
+        assert await arm(http, faults, THINGS) == (500, "Internal Server Error")
+        assert (await arm(http, faults, "short"))[0] == 201
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (LEAST_MB * 2**20, LEAST_MB * 2**20))
+        assert (await arm(http, faults, THINGS))[0] == 400
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from messenger.channels.base import SendFailed
 from messenger.channels.telegram import TelegramChannel
 from messenger.maintenance import resolver
 from messenger.sandbox.journal import Lines
+from messenger.sandbox.sandbox import MOST
 from messenger.storage import breakers, cards, queries
 from shared.addresses import Address
 from shared.channels import email, realms
@@ -281,7 +282,7 @@ async def test_what_the_sandbox_received_proves_no_thread_of_a_live_bot(mixed: H
 async def test_the_sandboxs_folder_and_files_are_for_its_user_alone(tmp_path: Path) -> None:
     folder = tmp_path / "sandbox"
     for _ in range(2):
-        lines = Lines(folder / "journal.jsonl")
+        lines = Lines(folder / "journal.jsonl", MOST)
         lines.append([{"n": 1}])
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "journal.jsonl")]
         assert modes == [0o700, 0o600]
