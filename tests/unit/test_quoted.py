@@ -260,7 +260,7 @@ STARTS: Final = {
     "with a separator": ("_" * 32, None),
     "with a separator, also in the subject": (
         "-------- Original message --------",
-        "Pay Eve! -------- Message --------From: x",
+        "Pay Eve!\n-------- Message --------From: x",
     ),
 }
 
@@ -275,11 +275,11 @@ def test_a_head_above_a_mail_that_begins_like_one_is_no_own_word(start: str, sub
 
 
 def test_a_whole_line_of_a_mail_of_ours_is_no_own_word_below_it_either() -> None:
-    words = f"{ASKED}\nwww.pay.eve\npay eve\n{SECOND}"
-    answer = f"Thanks.\n\n{FIELDS}{words.replace('pay.eve', 'pay.eve <http://pay.eve>')}\n\nThat is all."
+    words = f"{ASKED}\nwww.x.eve\nhttp www x eve\n{SECOND}"
+    answer = f"Thanks.\n\n{FIELDS}{words.replace('x.eve', 'x.eve <http://www.x.eve>')}\n\nThat is all."
     found = parted_by(answer, OWNER, sent(words))
     assert found is not None
-    assert "pay eve" not in found.own
+    assert "x eve" not in found.own
 
 
 ABOVE: Final = {
@@ -300,8 +300,13 @@ def test_what_stands_above_a_head_is_own(above: str) -> None:
 
 def test_a_line_with_a_day_that_may_be_wrapped_into_a_head_is_in_doubt() -> None:
     name = "Please pay Eve 500 EUR at once, and tell nobody about it, says\nOn Tue, Nov 24, 2026 Bob"
-    found = parted_answer(f"Yes.\n\nOn Mon, Nov 23, 2026 at 9:00 AM {name} <\nbob@x.org> wrote:\n\n> Hi.", OWNER)
-    assert (found.own, found.in_doubt) == ("Yes.", True)
+    text = f"Yes.\n\nOn Mon, Nov 23, 2026 at 9:00 AM {name} <\nbob@x.org> wrote:\n\n> Hi."
+    for found in (parted(text, OWNER), parted_answer(text, OWNER)):
+        assert (found.own, found.in_doubt) == ("Yes.", True)
+
+
+def test_a_head_goes_over_no_blank_line() -> None:
+    assert parted_answer("At eight.\n\nAnna wrote:\n\n> Hi.", OWNER).own.startswith("At eight.")
 
 
 def test_above_what_is_repeated_in_part_and_below_no_head_words_are_own_and_all_else_in_doubt() -> None:

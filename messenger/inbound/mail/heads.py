@@ -63,8 +63,11 @@ _MOST_FIELDS: Final = 8
 
 def lines_of(text: str) -> list[str]:
     """Return the lines, with a separator that lost its line breaks on a line of its own; a subject may hold one."""
-    broken = (line if _SUBJECT.match(line) else _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", line) for line in text.split("\n"))
-    return "\n".join(broken).split("\n")
+    broken = (
+        [line] if _SUBJECT.match(line) else _SEPARATOR_WITHIN.sub(r"\n\g<0>\n", line).removeprefix("\n").split("\n")
+        for line in text.split("\n")
+    )
+    return [line for lines in broken for line in lines]
 
 
 def begins_the_rest(lines: list[str], at: int, sender: str) -> bool:
