@@ -5,7 +5,6 @@ a daemon has a number of connections, and each verified caller a number of reque
 """
 
 import asyncio
-import resource
 from asyncio import TimerHandle
 from collections import Counter
 from http import HTTPStatus
@@ -22,13 +21,14 @@ MOST_BODY: Final = 256 * 1024
 # Brackets and commas, of which JSON has one for each element: the cost of parsing a body grows with its elements.
 MOST_THINGS: Final = 40_000
 MOST_HEAD: Final = 64 * 1024
+# A header of five bytes takes a hundred in memory. Clients send ten or twenty.
+MOST_HEADERS: Final = 100
 # A chunk of one byte takes six on the wire.
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
+# So much is parsed before it is looked at again what it amounts to.
+PIECE: Final = 16 * 1024
 MOST_OF_ONE_CALLER: Final = 64
-OPEN_FILES: Final = 8192
-# Of these a process keeps so many for its database, its calls of other daemons and its files, but no more than a half.
-OWN_FILES: Final = 256
-_TOO_MUCH_HEAD: Final = (431, b"The request's headers are too long. Send fewer.")
+_TOO_MUCH_HEAD: Final = (431, b"The request's headers are too many or too long. Send fewer.")
 _FULL: Final = (503, b"Too many connections are open here. Try again in a moment.")
 _REASONS: Final = {431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
 
@@ -36,6 +36,10 @@ _REASONS: Final = {431: b"Request Header Fields Too Large", 503: b"Service Unava
 class BoundedConnection(HttpToolsProtocol):
     """One HTTP connection, closed if it is too slow, sends too much, or is idle while another needs its place."""
 
+    # Bytes of all connections of the process together, whatever their daemon: of requests that are not complete, of
+    # bodies that nobody has taken, and of heads, which stay until the next request.
+    MOST_HELD: ClassVar[int] = 64 * 2**20
+    HELD: ClassVar[dict["BoundedConnection", int]] = {}
     MOST: ClassVar[int] = 512
     # From the first byte of a request, or from connecting, to its last byte.
     READ_SECONDS: ClassVar[float] = 30.0
@@ -46,7 +50,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Accept the connection; if there is no room, close the one idle longest, or else refuse this one."""
         super().connection_made(transport)
         self.since = self.loop.time()
-        self._read = 0
+        self._read = self._bare = 0
         self._head = self._reading = True
         self._long = 0
         self._taking: TimerHandle | None = None
@@ -66,22 +70,47 @@ class BoundedConnection(HttpToolsProtocol):
         # A request refused at its head has no cycle to ask.
         return not self.transport.is_closing() and (self._reading or self.cycle.response_complete)
 
+    @property
+    def untaken(self) -> bool:
+        """Whether nobody has taken its request's body yet, so that nothing was done with it."""
+        return not self.transport.is_closing() and bool(self.cycle.body)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel its timers."""
+        """Cancel its timers; it holds nothing any more."""
+        self.HELD.pop(self, None)
         for timer in (self._late, self._taking):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; refuse a head that is too long, and end the connection if the request is."""
+        """Read on, piece by piece, as long as the connection stays within its bounds."""
         self._expect()
-        self._read += len(data)
-        super().data_received(data)
-        if self._head and self._read > MOST_HEAD:
-            self._refuse(*_TOO_MUCH_HEAD)
-        elif self._read > MOST_ON_THE_WIRE:
-            self.end()
+        for start in range(0, len(data), PIECE):
+            piece = data[start : start + PIECE]
+            if not self.transport.is_closing():
+                self._read += len(piece)
+                self._bare += len(piece)
+                super().data_received(piece)
+                if self._head and self._bare > MOST_HEAD:
+                    self._refuse(*_TOO_MUCH_HEAD)
+                elif self._bare > MOST_HEAD or self._read > MOST_ON_THE_WIRE:
+                    self.end()
+        if not self.transport.is_closing():
+            self._hold()
+
+    def _hold(self) -> None:
+        """Note how much this connection holds; where all hold too much, end those that hold the most."""
+        held = self.HELD
+        held[self] = self._read if self._reading else self._long + len(self.cycle.body)
+        total = sum(held.values())
+        if total > self.MOST_HELD:
+            for one in sorted(held, key=held.__getitem__, reverse=True):
+                if one.idle or one.untaken:
+                    total -= held[one]
+                    one.end()
+                if total <= self.MOST_HELD * 3 // 4:
+                    return
 
     def on_message_begin(self) -> None:
         """Begin to count a new request's head."""
@@ -95,10 +124,12 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; ignore a trailer, which comes after the body as if it were one."""
-        if self._head:
+        """Count a header, and refuse one too many; ignore a trailer, which comes after the body as if it were one."""
+        if self._head and not self.transport.is_closing():
             self._long += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
+            if len(self.headers) > MOST_HEADERS:
+                self._refuse(*_TOO_MUCH_HEAD)
 
     def on_headers_complete(self) -> None:
         """Refuse a head that is too long, as one that came in a single read may be; pass on any other."""
@@ -110,12 +141,13 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body, unless this connection is ending."""
+        self._bare = 0
         if not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Stop the request's timer; what follows belongs to the next request."""
-        self._read, self._reading, self._head = 0, False, False
+        self._read, self._bare, self._reading, self._head = 0, 0, False, False
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -123,8 +155,12 @@ class BoundedConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Note from when on the connection is idle."""
+        """Note from when on the connection is idle; drop what nobody has taken of the body."""
         self.since = self.loop.time()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self.cycle.body.clear()
+            if not self._reading:
+                self.HELD[self] = self._long
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -144,7 +180,11 @@ class BoundedConnection(HttpToolsProtocol):
             self._late = self.loop.call_later(self.READ_SECONDS, self.end)
 
     def end(self) -> None:
-        """End the connection at once."""
+        """End the connection at once, and drop its body; whoever would take it is told that the client is gone."""
+        self.HELD.pop(self, None)
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]  # none at first
+            self.cycle.disconnected = True
+            self.cycle.body.clear()
         if not self.transport.is_closing():
             self.transport.abort()
 
@@ -222,35 +262,3 @@ def bounded(app: ASGIApp) -> ASGIApp:
 def _said(scope: Scope) -> int:
     """Return the declared length of the body; the parser has refused what is no number."""
     return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))
-
-
-def no_core_dumps() -> None:
-    """Forbid core dumps: a process that crashes must leave no copy of its memory, which holds keys and messages."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def end_of_memory(megabytes: int) -> None:
-    """Limit the data of this process, so that no request makes it grow further; keep a limit that is lower."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
-
-
-def fitting(daemons: int) -> type[BoundedConnection]:
-    """Return connections of which each of so many daemons has no more than this process can open files for."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return BoundedConnection
-
-    class Fitting(BoundedConnection):
-        MOST = min(BoundedConnection.MOST, max(1, (soft - min(OWN_FILES, soft // 2)) // daemons))
-
-    return Fitting
-
-
-def room_for_connections() -> None:
-    """Let this process open as many files as its daemons need for connections, as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -18,14 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import Daemon, Loop
 from butlers.daemon.assembly import Plan
-from butlers.daemon.connection_limits import (
-    BoundedConnection,
-    bounded,
-    end_of_memory,
-    fitting,
-    no_core_dumps,
-    room_for_connections,
-)
+from butlers.daemon.connection_limits import BoundedConnection, bounded
 from butlers.daemon.process import Process, Served, drain
 from butlers.daemon.sockets import demand_ready
 from shared.config.settings import Settings
@@ -38,6 +32,9 @@ KEEP_ALIVE_SECONDS: Final = 75
 # After so long a worker thread that computes lets the event loop go on. Python's own five milliseconds would be waited
 # for several times in each call.
 THREAD_SECONDS: Final = 0.0005
+OPEN_FILES: Final = 8192
+# Of these a process keeps so many for its database, its calls of other daemons and its files, but no more than a half.
+OWN_FILES: Final = 256
 DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
 
@@ -203,3 +200,35 @@ def run_plan(
     gc.freeze()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(plan, on_ready, beside, on_hangup))
+
+
+def no_core_dumps() -> None:
+    """Forbid core dumps: a process that crashes must leave no copy of its memory, which holds keys and messages."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def end_of_memory(megabytes: int) -> None:
+    """Limit the data of this process, so that no request makes it grow further; keep a limit that is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
+
+
+def fitting(daemons: int) -> type[BoundedConnection]:
+    """Return connections of which each of so many daemons has no more than this process can open files for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return BoundedConnection
+
+    class Fitting(BoundedConnection):
+        MOST = min(BoundedConnection.MOST, max(1, (soft - min(OWN_FILES, soft // 2)) // daemons))
+
+    return Fitting
+
+
+def room_for_connections() -> None:
+    """Let this process open as many files as its daemons need for connections, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
