@@ -113,7 +113,12 @@ class BoundedConnection(HttpToolsProtocol):
                     return
 
     def on_message_begin(self) -> None:
-        """Begin to count a new request's head."""
+        """Begin to count a new request's head; end the connection if the answer to its last one has not begun.
+
+        No client begins a request before it has read the whole answer, and each that waits takes a kilobyte.
+        """
+        if self.cycle is not None and not self.cycle.response_started:  # type: ignore[redundant-expr]  # none at first
+            self.end()
         super().on_message_begin()
         self._head = self._reading = True
         self._long = 0

@@ -374,6 +374,35 @@ async def test_where_all_are_busy_a_newcomer_is_told_to_come_again(house: House)
             left.close()
 
 
+async def test_who_begins_a_request_before_the_last_one_is_answered_is_cut_off(house: House) -> None:
+    free, begun = asyncio.Event(), list[Scope]()
+    asked = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        begun.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok", "more_body": True})
+        await free.wait()
+        await send({"type": "http.response.body"})
+
+    async with serving(house, lambda _: Daemon("greeter", "butler", without_lifespan(app))) as one:
+        reader, writer = await one.opened()
+        writer.write(asked * 1000)
+        assert await ended(reader) == b""
+        writer.close()
+        begun.clear()
+        # A client that has read the last byte may go on, although the app has not said yet that it was the last.
+        reader, writer = await one.opened()
+        for _ in range(2):
+            writer.write(asked)
+            if len(begun) == 1:
+                free.set()
+            async with asyncio.timeout(LONGEST):
+                assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+        assert len(begun) == 2
+        writer.close()
+
+
 async def test_who_does_not_take_the_answer_is_cut_off(house: House) -> None:
     broken = asyncio.Event()
 
