@@ -1,6 +1,7 @@
 """The host: one process with one daemon or with all, each on its own port, from the same code."""
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
@@ -35,6 +36,8 @@ THREAD_SECONDS: Final = 0.0005
 OPEN_FILES: Final = 8192
 # Of these a process keeps so many for its database, its calls of other daemons and its files, but no more than a half.
 OWN_FILES: Final = 256
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE: Final = 64 * 1024
 DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
 
@@ -194,6 +197,7 @@ def run_plan(
     """Serve in this process's own event loop, under its limits of memory, files and core dumps."""
     no_core_dumps()
     room_for_connections()
+    give_back_memory()
     end_of_memory(plan.settings.memory_mb)
     sys.setswitchinterval(THREAD_SECONDS)
     # What is imported stays: to look among it for garbage would stop all calls for a tenth of a second now and then.
@@ -212,6 +216,16 @@ def end_of_memory(megabytes: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
+
+
+def give_back_memory() -> None:
+    """Let the C library, where it is GNU's, give each large piece of memory back to the system once it is free.
+
+    It would keep them otherwise, cut up by small ones, so that a flood of bodies takes several times what they hold.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def fitting(daemons: int) -> type[BoundedConnection]:
