@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,6 @@ from butlers.butler import (
     ToolCall,
     joined,
 )
-from butlers.daemon.connection_limits import Share
 from butlers.daemon.event_streams import EventStreams
 from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
 from butlers.daemon.notify_route import add_notify_route
@@ -54,6 +54,34 @@ log = logger("butlers.daemon.app")
 CORE: Final = tuple(
     tool.MODULE for tool in (notify, notification_status, withdraw, contacts, attachment, ask_user, notices)
 )
+# Requests at once of one verified caller.
+MOST_OF_ONE_CALLER: Final = 64
+
+
+class Share:
+    """Middleware that bounds the requests at once of one verified caller; those beyond get 503, to be tried again."""
+
+    def __init__(self, app: ASGIApp, most: int = MOST_OF_ONE_CALLER) -> None:
+        self._app = app
+        self._most = most
+        self._busy: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request if its caller has room; let an unknown caller through, to be refused further on."""
+        user = scope.get("user")
+        if scope["type"] != "http" or user is None or not user.is_authenticated:
+            await self._app(scope, receive, send)
+            return
+        name = str(user.display_name)
+        if self._busy[name] >= self._most:
+            said = f"{self._most} calls of {name} are already in progress. Try again in a moment."
+            await JSONResponse({"error": said}, 503, headers={"Retry-After": "1"})(scope, receive, send)
+            return
+        self._busy[name] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._busy[name] -= 1
 
 
 class LocalClient:

@@ -1,18 +1,17 @@
-"""Limits for one request, one connection and one caller, so that none of them uses a daemon up for the others.
+"""Limits for one request, one connection and a process, so that none of them uses a daemon up for the others.
 
 A request's head and body have a largest size and a time in which to arrive, an answer has a time in which to be read,
-a daemon has a number of connections, and each verified caller a number of requests at once.
+and a daemon has a number of connections.
 """
 
 import asyncio
 from asyncio import TimerHandle
-from collections import Counter
 from http import HTTPStatus
 from typing import ClassVar, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,11 +22,11 @@ MOST_THINGS: Final = 40_000
 MOST_HEAD: Final = 64 * 1024
 # A header of five bytes takes a hundred in memory. Clients send ten or twenty.
 MOST_HEADERS: Final = 100
-# A chunk of one byte takes six on the wire.
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
+# The parser takes as long for a chunk of one byte as for one of a kilobyte. Clients send kilobytes at a time.
+MOST_CHUNKS: Final = 1000
 # So much is parsed before it is looked at again what it amounts to.
 PIECE: Final = 16 * 1024
-MOST_OF_ONE_CALLER: Final = 64
 _TOO_MUCH_HEAD: Final = (431, b"The request's headers are too many or too long. Send fewer.")
 _FULL: Final = (503, b"Too many connections are open here. Try again in a moment.")
 _REASONS: Final = {431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
@@ -50,7 +49,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Accept the connection; if there is no room, close the one idle longest, or else refuse this one."""
         super().connection_made(transport)
         self.since = self.loop.time()
-        self._read = self._bare = 0
+        self._read = self._bare = self._chunks = 0
         self._head = self._reading = True
         self._long = 0
         self._taking: TimerHandle | None = None
@@ -121,7 +120,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.end()
         super().on_message_begin()
         self._head = self._reading = True
-        self._long = 0
+        self._long = self._chunks = 0
 
     def on_url(self, url: bytes) -> None:
         """Count a piece of the URL."""
@@ -143,6 +142,12 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(*_TOO_MUCH_HEAD)
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Count a chunk of the body; end the connection at one too many."""
+        self._chunks += 1
+        if self._chunks > MOST_CHUNKS:
+            self.end()
 
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body, unless this connection is ending."""
@@ -198,32 +203,6 @@ class BoundedConnection(HttpToolsProtocol):
             head = b"HTTP/1.1 %d %s\r\ncontent-type: text/plain\r\nconnection: close\r\nretry-after: 1\r\n"
             self.transport.write(head % (status, _REASONS[status]) + b"content-length: %d\r\n\r\n" % len(said) + said)
             self.transport.close()
-
-
-class Share:
-    """Middleware that bounds the requests at once of one verified caller; those beyond get 503, to be tried again."""
-
-    def __init__(self, app: ASGIApp, most: int = MOST_OF_ONE_CALLER) -> None:
-        self._app = app
-        self._most = most
-        self._busy: Counter[str] = Counter()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the request if its caller has room; let an unknown caller through, to be refused further on."""
-        user = scope.get("user")
-        if scope["type"] != "http" or user is None or not user.is_authenticated:
-            await self._app(scope, receive, send)
-            return
-        name = str(user.display_name)
-        if self._busy[name] >= self._most:
-            said = f"{self._most} calls of {name} are already in progress. Try again in a moment."
-            await JSONResponse({"error": said}, 503, headers={"Retry-After": "1"})(scope, receive, send)
-            return
-        self._busy[name] += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._busy[name] -= 1
 
 
 def bounded(app: ASGIApp) -> ASGIApp:

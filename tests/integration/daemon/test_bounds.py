@@ -18,12 +18,12 @@ import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import Answer, Butler, Components, Daemon, Result, Tool, ToolCall
-from butlers.daemon.app import build
+from butlers.daemon.app import MOST_OF_ONE_CALLER, build
 from butlers.daemon.connection_limits import (
     MOST_BODY,
+    MOST_CHUNKS,
     MOST_HEAD,
     MOST_HEADERS,
-    MOST_OF_ONE_CALLER,
     MOST_THINGS,
     BoundedConnection,
 )
@@ -289,7 +289,9 @@ async def test_one_header_too_many_is_431_before_the_head_ends(
 
 
 @pytest.mark.parametrize(
-    "after", [b"x: " + b"y" * 3 * MOST_HEAD, b"0;" + b"y" * 3 * MOST_HEAD], ids=["trailer", "chunk"]
+    "after",
+    [b"x: " + b"y" * 3 * MOST_HEAD, b"0;" + b"y" * 3 * MOST_HEAD, b"1\r\nx\r\n" * MOST_CHUNKS + b"0"],
+    ids=["trailer", "chunk", "chunks"],
 )
 async def test_what_is_neither_head_nor_body_is_cut_off_too(greeter: Served, after: bytes) -> None:
     reader, writer = await greeter.opened()
