@@ -14,9 +14,9 @@ from shared.channels.email import SPEC as EMAIL
 HUES = 8
 PREVIEW = 80
 # Of what a page shows, the newest; of a mail, its beginning.
-MOST_MESSAGES = 500
-MOST_CHATS = 500
-MOST_MAILS = 100
+MOST_MESSAGES = 100
+MOST_CHATS = 50
+MOST_MAILS = 50
 LONGEST_MAIL = 32 * 1024
 CUT = "\n[The page shows no more of this mail.]"
 MAIL_HEADERS = ("From", "To", "Subject", "Date", "Message-ID", "In-Reply-To", "References")
