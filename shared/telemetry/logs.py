@@ -8,11 +8,14 @@ words may quote what somebody wrote, so only those of our own errors are.
 import json
 import logging
 import os
+import queue
 import re
 import sys
+import threading
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -34,6 +37,8 @@ Raised: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | No
 
 # Of each process the latest file and one older are kept.
 FILE_BYTES: Final = 5_000_000
+# Lines that wait for whoever reads them.
+MOST_WAITING: Final = 10_000
 _LONGEST: Final = 8000
 _MARGIN: Final = 3000
 _SHORTEST_LITERAL: Final = 6
@@ -135,7 +140,8 @@ def configure(
     literals = tuple(sorted({form for one in secrets for form in forms(one.reveal())}, key=len, reverse=True))
     plain = structlog.processors.JSONRenderer()
     for_a_person = [_visible, structlog.dev.ConsoleRenderer(colors=False)]
-    handlers: list[logging.Handler] = [logging.StreamHandler(stream or sys.stderr)]
+    shown = Unhurried(sys.stderr.fileno()) if stream is None else logging.StreamHandler(stream)
+    handlers: list[logging.Handler] = [shown]
     handlers[0].setFormatter(_formatter(daemon, literals, *(for_a_person if pretty else [plain])))
     if folder is not None:
         handlers.append(OwnFile(folder / f"{daemon}.jsonl"))
@@ -169,6 +175,37 @@ def _formatter(
             *written,
         ],
     )
+
+
+class Unhurried(logging.Handler):
+    """Lines that a thread of their own writes to a file descriptor.
+
+    A terminal that stands still, or a pipe that nobody reads, stops that thread; the lines beyond are lost.
+    """
+
+    def __init__(self, descriptor: int, most: int = MOST_WAITING) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines = queue.Queue[bytes](most)
+        threading.Thread(target=self._write, name="logs", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand the line over, if there is room."""
+        with suppress(queue.Full):
+            self._lines.put_nowait(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+
+    def _write(self) -> None:
+        while True:
+            line = self._lines.get()
+            with suppress(OSError):
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            self._lines.task_done()
+
+    def flush(self) -> None:
+        """Wait until all is written, but no longer than a second: the library asks for it as the process ends."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, 1)
 
 
 class OwnFile(RotatingFileHandler):

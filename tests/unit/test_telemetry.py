@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import os
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -13,8 +15,9 @@ import structlog
 from shared.config.settings import MASK, Secret
 from shared.errors import InvalidInput
 from shared.telemetry import metrics
-from shared.telemetry.logs import configure, logger, redacted, scrubbed
+from shared.telemetry.logs import Unhurried, configure, logger, redacted, scrubbed
 from tests.rig.logged import logged
+from tests.rig.waiting import LONGEST
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
 JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
@@ -216,6 +219,22 @@ def test_a_person_gets_words_without_secrets(stream: io.StringIO) -> None:
     assert "hello" in into.getvalue()
     assert "s3cr3t" not in into.getvalue()
     assert stream.getvalue() == ""
+
+
+def test_whoever_reads_no_lines_keeps_nobody_waiting_and_has_those_that_fit() -> None:
+    read, write = os.pipe()
+    handler = Unhurried(write, 100)
+
+    def say() -> None:
+        for n in range(10_000):
+            handler.emit(logging.makeLogRecord({"msg": f"{n} {'x' * 100}"}))
+
+    saying = threading.Thread(target=say, daemon=True)
+    saying.start()
+    saying.join(LONGEST)
+    assert not saying.is_alive()
+    with os.fdopen(read, "rb") as lines:
+        assert [int(lines.readline().split()[0]) for _ in range(100)] == list(range(100))
 
 
 def test_the_metrics_are_counted_and_shown() -> None:
