@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -42,7 +43,7 @@ from shared.auth import peer
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
-from shared.telemetry.metrics import metrics_text
+from shared.telemetry.metrics import RECENT
 
 log = logger("butlers.console")
 
@@ -210,7 +211,7 @@ async def readyz(house: House, _request: Request) -> Response:
 
 async def metrics(_house: House, _request: Request) -> Response:
     """Return what this process counts, for Prometheus; it names no person and no text."""
-    return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(RECENT.text(time.monotonic()), media_type="text/plain; version=0.0.4")
 
 
 async def _refused(_request: Request, error: Exception) -> Response:

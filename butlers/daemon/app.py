@@ -47,7 +47,7 @@ from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.loops import apart
 from shared.storage import session_steps
 from shared.telemetry.logs import logger
-from shared.telemetry.metrics import metrics_text
+from shared.telemetry.metrics import RECENT
 
 log = logger("butlers.daemon.app")
 # What every butler has.
@@ -285,7 +285,7 @@ def _add_health(server: FastMCP, context: Context, parts: Components) -> None:
 
     @server.custom_route("/metrics", methods=["GET"])
     async def metrics(_: Request) -> Response:
-        return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(RECENT.text(time.monotonic()), media_type="text/plain; version=0.0.4")
 
 
 async def why_not_ready(context: Context, parts: Components) -> list[str]:

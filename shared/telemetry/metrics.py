@@ -57,3 +57,20 @@ channel_paused: Final = Gauge(
 def metrics_text() -> bytes:
     """Return all metrics of this process in Prometheus' text format (version 0.0.4, UTF-8)."""
     return generate_latest(REGISTRY)
+
+
+class Recent:
+    """The text of a page of metrics, made once a second: anybody may ask for it, as often as they like."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._until = 0.0
+
+    def text(self, now: float) -> bytes:
+        """Return all metrics as they were at most a second before `now`, by the monotonic clock."""
+        if now >= self._until:
+            self._text, self._until = metrics_text(), now + 1
+        return self._text
+
+
+RECENT: Final = Recent()

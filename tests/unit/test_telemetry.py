@@ -237,6 +237,16 @@ def test_whoever_reads_no_lines_keeps_nobody_waiting_and_has_those_that_fit() ->
         assert [int(lines.readline().split()[0]) for _ in range(100)] == list(range(100))
 
 
+def test_the_page_of_metrics_is_made_once_a_second() -> None:
+    counter = metrics.notifications_total.labels(origin="recent", outcome="sent")
+    page, line = metrics.Recent(), 'butlers_notifications_total{origin="recent",outcome="sent"}'
+    seen = []
+    for now in (10.0, 10.9, 11.0):
+        counter.inc()
+        seen += [one for one in page.text(now).decode().splitlines() if one.startswith(line)]
+    assert seen == [f"{line} {n}" for n in ("1.0", "1.0", "3.0")]
+
+
 def test_the_metrics_are_counted_and_shown() -> None:
     metrics.notifications_total.labels(origin="test_origin", outcome="sent").inc()
     metrics.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
