@@ -442,7 +442,7 @@ def verbs() -> list[str]:
 async def test_a_card_reads_no_more_than_comes_in_by_a_channel(still_house: House, message: str) -> None:
     row = await bring(still_house, event(message, "777"))
     await still_house.sql.execute(
-        "UPDATE switchboard.inbox SET stranger = 'waits', text = repeat('a', 200000) WHERE id = $1", row["id"]
+        "UPDATE switchboard.inbox SET stranger = 'waits', text = repeat('a', 100000) WHERE id = $1", row["id"]
     )
     found = await stranger_cards.one(still_house.sql, str(row["id"]))
     assert found is not None
