@@ -186,26 +186,32 @@ class Unhurried(logging.Handler):
     def __init__(self, descriptor: int, most: int = MOST_WAITING) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._lines = queue.Queue[bytes](most)
+        self._most = most
+        # INVARIANT: no lock is held here for which the same thread may come again: what is garbage logs as it ends.
+        self._lines = queue.SimpleQueue[bytes | threading.Event]()
         threading.Thread(target=self._write, name="logs", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand the line over, if there is room."""
-        with suppress(queue.Full):
-            self._lines.put_nowait(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        """Hand the line over, if there is room; whoever logs hears of nothing that goes wrong with it."""
+        with suppress(Exception):
+            if self._lines.qsize() < self._most:
+                self._lines.put(f"{self.format(record)}\n".encode(errors="backslashreplace"))
 
     def _write(self) -> None:
         while True:
             line = self._lines.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
             with suppress(OSError):
                 while line:
                     line = line[os.write(self._descriptor, line) :]
-            self._lines.task_done()
 
     def flush(self) -> None:
         """Wait until all is written, but no longer than a second: the library asks for it as the process ends."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, 1)
+        written = threading.Event()
+        self._lines.put(written)
+        written.wait(1)
 
 
 class OwnFile(RotatingFileHandler):

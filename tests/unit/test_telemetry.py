@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -235,6 +236,25 @@ def test_whoever_reads_no_lines_keeps_nobody_waiting_and_has_those_that_fit() ->
     assert not saying.is_alive()
     with os.fdopen(read, "rb") as lines:
         assert [int(lines.readline().split()[0]) for _ in range(100)] == list(range(100))
+
+
+def test_what_ends_while_a_line_is_handed_over_is_logged_too() -> None:
+    """Finalizers log, and run between any two steps: here they come at each call that handing over makes."""
+    read, write = os.pipe()
+    handler = Unhurried(write)
+    line, ended = (logging.makeLogRecord({"msg": said}) for said in ("line", "ended"))
+
+    def say() -> None:
+        sys.setprofile(lambda *_: handler.emit(ended))
+        handler.emit(line)
+        sys.setprofile(None)
+
+    saying = threading.Thread(target=say, daemon=True)
+    saying.start()
+    saying.join(LONGEST)
+    assert not saying.is_alive()
+    with os.fdopen(read, "rb") as lines:
+        assert lines.readline() == b"ended\n"
 
 
 def test_the_page_of_metrics_is_made_once_a_second() -> None:
