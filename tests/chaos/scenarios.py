@@ -136,7 +136,11 @@ async def too_many_requests(stage: Stage) -> None:
     await stage.fleet.outside.fault("telegram", "sendMessage", "429", value=1, times=1)
     await stage.messenger()
     await stage.tell("rule <1>", contact_id=await stage.person())
-    stage.demand(await stage.sent("rule <1>"), "asked to wait, and never sent")
+    for _ in range(100):  # a busy machine answers before the second is over
+        if await stage.sent("rule <1>"):
+            return
+        await asyncio.sleep(0.1)
+    stage.demand(holds=False, otherwise="asked to wait, and never sent")
 
 
 async def slow_provider_and_a_living_holder(stage: Stage) -> None:
