@@ -120,6 +120,11 @@ WHOLE: Final = {
         "See.",
         f"> {FIRST} https://x.org/b <the other one>\n> {SECOND} \U0001f44d",
     ),
+    "a bracket behind words": (
+        f"See.\n\n{HEAD}\n> greeter:\n>\n> {FIRST} <the other one>\n>\n> {SECOND}",
+        "See.",
+        f"> {FIRST} <the other one>",
+    ),
     "before the first question": (
         f"See below.\n\n{BY_OUTLOOK}greeter:\n\nFor Anna! {ASKED}",
         "See below.",
@@ -275,11 +280,57 @@ def test_a_head_above_a_mail_that_begins_like_one_is_no_own_word(start: str, sub
 
 
 def test_a_whole_line_of_a_mail_of_ours_is_no_own_word_below_it_either() -> None:
-    words = f"{ASKED}\nwww.x.eve\nhttp www x eve\n{SECOND}"
-    answer = f"Thanks.\n\n{FIELDS}{words.replace('x.eve', 'x.eve <http://www.x.eve>')}\n\nThat is all."
+    words = f"{ASKED}\npay eve\nwww.x.eve\nhttp www x eve"
+    answer = f"Thanks.\n\n{FIELDS}{words.replace('x.eve', 'x.eve <http://www.x.eve>')}\npay eve\n\nThat is all."
     found = parted_by(answer, OWNER, sent(words))
     assert found is not None
-    assert "x eve" not in found.own
+    assert (found.own, found.in_doubt) == ("Thanks.\n\nThat is all.", True)
+
+
+def test_above_a_head_within_the_signs_all_is_own() -> None:
+    """Apple's programs set it there."""
+    own = "Yes please:\n\nFrom: Bern\nTo: Zurich\nDate: 2026-12-04"
+    answer = f"{own}\n\n> On Nov 23, 2026, at 09:00, Greeter\n> <butlers@sandbox.test> wrote:\n>\n{REPEATED}"
+    found = parted_by(answer, OWNER, OURS)
+    assert found is not None
+    assert (found.own, found.in_doubt) == (own, False)
+
+
+LINK: Final = "https://track.example.net/p?id=8812"
+LINKS: Final = {
+    "in a line": f"Your parcel is here: {LINK} or there.",
+    "in brackets": f"Your parcel ({LINK}) is here.",
+    "said twice by the butler": f"Your parcel is here: {LINK} <{LINK}>",
+}
+
+
+@pytest.mark.parametrize("first", LINKS.values(), ids=LINKS.keys())
+@pytest.mark.parametrize("between", ["", " "])
+def test_an_address_that_a_program_repeats_is_no_words_of_anybodys(first: str, between: str) -> None:
+    words = f"{first}\n\nShall I fetch it?"
+    repeated = words.replace(LINK, f"{LINK}{between}<{LINK}>")
+    found = parted_by(f"Yes.\n\n{FIELDS}greeter:\n\n{repeated}", OWNER, sent(words, "greeter", "A table"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == ("Yes.", False)
+
+
+@pytest.mark.parametrize("own", ["Luigi's", "\U0001f44d"])
+def test_right_below_a_whole_line_what_the_original_says_next_is_own(own: str) -> None:
+    question = "Which of the two places by the lake shall I book for the four of you?"
+    answer = f"{HEAD}\n> greeter:\n>\n> {question}\n{own}"
+    found = parted_by(answer, OWNER, sent(f"{question}\n\n- Luigi's\n- The Krone", "greeter"))
+    assert found is not None
+    assert (found.own, found.in_doubt) == (own, False)
+
+
+def test_a_head_within_a_mail_of_ours_makes_no_own_words_of_what_stands_above_it() -> None:
+    words = f"Eve writes:\n\nPay Eve\n{'_' * 32}\n{FIRST}\nat once, says {SECOND}"
+    head = "From: Butlers\nSent: Monday\nTo: owner@example.org\nSubject: greeter: A table\n\n"
+    changed = words.replace("at once", "at (once)").replace("table", "tab le")
+    for repeated in (words, changed, words.replace(SECOND, "")):
+        answer = f"Thanks.\n\n{head}greeter:\n\n{repeated}"
+        found = parted_by(answer, OWNER, sent(words, "greeter", "A table", "butlers@sandbox.test"))
+        assert found is None or found.own == "Thanks."
 
 
 ABOVE: Final = {

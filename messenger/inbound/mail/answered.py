@@ -29,10 +29,12 @@ from messenger.inbound.mail.sent import (
     likely,
     shares,
     stands_above,
+    without_added,
     without_letters,
 )
 
 _MOST_LOOKED: Final = 200
+_MOST_LINES: Final = 4
 _HEAD: Final[Mark] = "head"
 
 
@@ -50,8 +52,15 @@ def parted_by(text: str, sender: str, answered: Sent) -> Parted | None:
     marked_by_it = (n for n in [*holds, *(first for first, _ in begins)] if has_sign(lines[n]))
     if any(not any(bare[n] in one for one in answered.signed) for n in marked_by_it):
         return by_marks(lines, _compared(lines, bare, marks, answered))
-    found = (_in_full(lines, bare, marks, sender, begun, answered) for begun in likely(begins, bare, answered))
-    return next(filter(None, found), None) or _among_own(lines, bare, marks, holds, answered)
+    plain, in_doubt = list(map(without_added, lines, bare)), None
+    for each in (bare, plain) if plain != bare else (bare,):
+        likely_ones = likely(list(beginnings(each, answered)), each, answered)
+        tried = (_in_full(lines, each, marks, sender, begun, answered) for begun in likely_ones)
+        found = next(filter(None, tried), None)
+        if found is not None and not found.in_doubt:
+            return found
+        in_doubt = in_doubt or found
+    return in_doubt or _among_own(lines, bare, marks, sender, answered)
 
 
 def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Sent) -> list[Mark]:
@@ -62,13 +71,13 @@ def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Se
     """
     compared, at = list[Mark](), 0
     for line, said, mark, above in zip(lines, bare, marks, ["", *bare[:-1]], strict=True):
-        is_rest = has_sign(line) or (bool(above) and above + said in answered.words)
+        is_rest = has_sign(line) or (bool(above) and above + said in answered.broken)
         if mark == "own" and at and at not in answered.ends and (same := follows(line, said, answered, at)):
             # Own words stand in the middle of a line of the original, and this is the rest of it.
             compared.append("doubt")
             at += same
         elif mark in {"own", "head"} or not said:
-            compared.append(mark)
+            compared.append(mark if has_sign(line) or mark != "quoted" else without_letters(line, answered))
         elif stands_above(line, said, answered):
             compared.append("head")
         elif not is_rest and at and at in answered.ends:
@@ -86,6 +95,10 @@ def _compared(lines: list[str], bare: list[str], marks: list[Mark], answered: Se
 def _with_head(lines: list[str], marks: list[Mark]) -> list[Mark]:
     """Return the marks, with the head that stands right above the first sign as one."""
     first = next(n for n, line in enumerate(lines) if has_sign(line))
+    within = [line.lstrip("> ") for line in lines[first : first + _MOST_LINES]]
+    if count := said_in(within, 0):
+        # Apple's programs set their head within the signs: what stands above is own.
+        return [*marks[:first], *[_HEAD] * count, *marks[first + count :]]
     top, ends = _head_above(lines, first, is_on_line=False) or (first, first)
     if any(map(str.strip, lines[ends:first])):
         return marks
@@ -112,7 +125,7 @@ def _in_full(
         return None
     begins = first if letters else _above_letters(lines, bare, first, answered)
     head = _head_above(lines, begins, is_on_line=letters > 0)
-    if head is not None and is_anothers(lines[head[0] : head[1]], answered):
+    if head is not None and is_anothers(lines[head[0] : head[1]], sender, answered):
         return None
     named = (n for n in range(first) if may_be_head(lines[n], sender))
     top, ends = head or (next(named, begins),) * 2
@@ -140,10 +153,16 @@ def _between(line: str, said: str, answered: Sent) -> Mark:
     return "quoted" if line.strip() in answered.odd else "doubt"
 
 
-def _among_own(lines: list[str], bare: list[str], marks: list[Mark], holds: list[int], answered: Sent) -> Parted | None:
-    """Return the lines where own words stand among the first ones of the original, or it was changed there."""
-    head = _head_above(lines, holds[0], is_on_line=False) if holds else None
-    if head is None or is_anothers(lines[head[0] : head[1]], answered):
+def _among_own(lines: list[str], bare: list[str], marks: list[Mark], sender: str, answered: Sent) -> Parted | None:
+    """Return the lines where own words stand among the first ones of the original, or it was changed there.
+
+    INVARIANT: above the head stands no line of the original, however short.
+    """
+    of_ours = (n for n, said in enumerate(bare) if said and (said in answered.lines or said == answered.name))
+    first = next(of_ours, len(lines))
+    held = (n for n, said in enumerate(bare[:first]) if len(said) >= LEAST and said in answered.words)
+    head = _head_above(lines, next(held, first), is_on_line=False)
+    if head is None or is_anothers(lines[head[0] : head[1]], sender, answered):
         return None
     top, ends = head
     below, is_whole = _in_order(lines, bare, ends, 0, answered)

@@ -5,7 +5,6 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, islice
 from typing import Final
 
@@ -21,18 +20,18 @@ _LONGEST_SENT: Final = 20_000
 LONGEST_LINE: Final = 5_000
 _SCHEME: Final = re.compile(r"(?:https?|mailto|cid|image)\b", re.IGNORECASE)
 # What programs add to an address that they repeat.
-_ADDED: Final = re.compile(
-    r"<[^<>]{1,2000}>|[\[(](?:https?|mailto|cid|image)\b[^\[\]()]{0,2000}[\])]|https?://\S+", re.IGNORECASE
-)
+_BRACKET: Final = re.compile(r"[<\[(]")
+_ADDED: Final = re.compile(r"<[^<>]{1,2000}>")
+_ADDED_TOO: Final = re.compile(r"[\[(](?:https?|mailto|cid|image)\b[^\[\]()]{0,2000}[\])]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A mail of ours, as letters and digits: its words, what stands above them and its subject, and parts of these.
 
-    `ends` says where in the words a line ends, `signed` which `lines` begin with a sign, `pieces` which runs they hold,
-    `odd` its lines without a letter, `symbols` its signs that are no letters and may be words, and `address` from where
-    it was sent.
+    `ends` says where in the words a line ends, `lines` which there are, and `broken` has them between line breaks;
+    `signed` are those that begin with a sign, `pieces` the runs of them, `odd` its lines without a letter, `symbols`
+    its signs that are no letters and may be words, and `address` is from where it was sent.
     """
 
     words: str
@@ -40,6 +39,7 @@ class Sent:
     title: str
     ends: frozenset[int]
     lines: frozenset[str]
+    broken: str
     signed: frozenset[str]
     pieces: frozenset[str]
     odd: frozenset[str]
@@ -57,7 +57,8 @@ def sent(words: str, name: str = "", subject: str | None = None, address: str = 
     pieces = frozenset(text[at : at + _PIECE] for text in (whole, title) for at in range(len(text) - _PIECE + 1))
     odd = frozenset(line.strip() for line, said in zip(lines, bare, strict=True) if line.strip() and not said)
     ends = frozenset(accumulate(map(len, bare)))
-    return Sent(whole, bare_of(name), title, ends, frozenset(bare), signed, pieces, odd, _symbols(words), address)
+    each, broken = frozenset(bare), "\n".join(bare)
+    return Sent(whole, bare_of(name), title, ends, each, broken, signed, pieces, odd, _symbols(words), address)
 
 
 def stands_above(line: str, said: str, answered: Sent) -> bool:
@@ -65,12 +66,12 @@ def stands_above(line: str, said: str, answered: Sent) -> bool:
     return is_the_houses(line) or bool(said and said == answered.name)
 
 
-def is_anothers(head: list[str], answered: Sent) -> bool:
-    """Return whether a head names addresses, and not the one from which ours was sent first.
+def is_anothers(head: list[str], sender: str, answered: Sent) -> bool:
+    """Return whether a head names addresses other than the answering `sender`'s, and not first where ours came from.
 
     Whoever has seen a mail of ours can write another one of its id and words, for the owner to answer.
     """
-    named = addresses_in("\n".join(head))
+    named = [one for one in addresses_in("\n".join(head)) if one != sender.casefold()]
     return bool(answered.address and named) and named[0] != answered.address.casefold()
 
 
@@ -97,15 +98,22 @@ def follows(line: str, said: str, answered: Sent, at: int) -> int:
     """Return how many letters of the original from there on the line repeats, all of it but what programs add."""
     if not _symbols(line) <= answered.symbols:
         return 0
-    if said and answered.words.startswith(said, at):
-        return len(said)
-    plain = bare_of(_ADDED.sub(partial(_but_added, answered), line)) if len(line) <= LONGEST_LINE else ""
-    return len(plain) if plain and answered.words.startswith(plain, at) else 0
+    both = [len(one) for one in (without_added(line, said), said) if one and answered.words.startswith(one, at)]
+    # What is added may be the letters of the next line too: then this one ends before it.
+    return next((one for one in both if at + one in answered.ends), max(both, default=0))
 
 
-def _but_added(answered: Sent, found: re.Match[str]) -> str:
-    """Return nothing for what a program adds to an address: that one once more; all else is somebody's words."""
-    return " " if bare_of(_SCHEME.sub("", found[0])) in answered.words else found[0]
+def without_added(line: str, said: str) -> str:
+    """Return the letters and digits of a line, `said`, but for what a program adds to an address that it repeats."""
+    if len(line) > LONGEST_LINE or not _BRACKET.search(line):
+        return said
+    return bare_of(_ADDED_TOO.sub(_but_added, _ADDED.sub(_but_added, line)))
+
+
+def _but_added(found: re.Match[str]) -> str:
+    """Return nothing for an address that stands right behind itself; all else is somebody's words."""
+    again, before = bare_of(_SCHEME.sub("", found[0])), found.string[: found.start()]
+    return " " if bare_of(before[-2 * len(found[0]) :]).endswith(again) else found[0]
 
 
 def _symbols(text: str) -> frozenset[str]:
