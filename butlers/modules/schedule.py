@@ -6,11 +6,11 @@ from typing import Final
 
 from butlers import schedules as when
 from butlers.butler import Answer, Arguments, Components, Context, Module, NoConfig, Result, Tool, ToolCall
-from shared.channels import CHANNELS
+from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record, after_commit
 from shared.errors import InvalidInput
 from shared.hashing import digest
-from shared.storage import schedules
+from shared.storage import contacts, schedules
 from shared.storage.schedules import Schedule
 
 TEXT: Final = {"type": "string"}
@@ -38,7 +38,7 @@ REMIND: Final = {
         "text": {**TEXT, "description": "What the owner is told then."},
         "in": {**TEXT, "description": "From now, as 20m, 3h or 2d."},
         **{key: TIMES[key] for key in ("at", "cron", "zone")},
-        "channel": {**TEXT, "enum": list(CHANNELS), "description": "How; by Telegram if you say nothing."},
+        "channel": {**TEXT, "enum": list(CHANNELS), "description": "How; by a live one if you say nothing."},
     },
     "required": ["text"],
     "additionalProperties": False,
@@ -65,8 +65,7 @@ def build(context: Context, _: NoConfig) -> Components:
 
     async def remind(call: ToolCall) -> Result:
         async with context.db.work() as connection:
-            schedule = _reminder(call.arguments, await schedules.now(connection), context.new_id())
-            return Result(await _add(context, connection, schedule))
+            return Result(await _remind(context, connection, call.arguments))
 
     async def remove(call: ToolCall) -> Result:
         name = call.arguments.get("name")
@@ -103,10 +102,24 @@ async def _add(context: Context, connection: Connection, schedule: Schedule) -> 
     return {"name": schedule.name, "next_due_at": due.isoformat()}
 
 
+async def _remind(context: Context, connection: Connection, arguments: Arguments) -> Answer:
+    """Make a reminder by the channel that is given, or else by the one on which the owner is told now."""
+    channel = arguments.get("channel")
+    if channel is None:
+        channel = await contacts.owners_channel(connection) or next(iter(CHANNELS))
+    given = {**arguments, "channel": channel}
+    answer = await _add(context, connection, _reminder(given, await schedules.now(connection), context.new_id()))
+    if not await realms.is_played(connection, str(channel)):
+        return answer
+    label = CHANNELS[str(channel)].label
+    note = f"{label} is the sandbox, where the owner will not see this: remove it, and use a channel that is live."
+    return {**answer, "note": note}
+
+
 def _reminder(arguments: Arguments, now: datetime, new_id: str) -> Schedule:
     """Read a reminder as the schedule it is: a notify to the owner."""
     given = {key: value for key, value in arguments.items() if value is not None}
-    text, channel = given.pop("text", None), given.pop("channel", next(iter(CHANNELS)))
+    text, channel = given.pop("text", None), given.pop("channel")
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput("`text` is missing.", "Say what the owner is to be told.")
     if channel not in CHANNELS:

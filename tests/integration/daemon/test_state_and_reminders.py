@@ -8,8 +8,11 @@ import pytest
 from butlers.butler import Answer, NoConfig, ToolCall
 from butlers.modules import schedule, state
 from shared.auth.tokens import Caller
+from shared.channels.realms import SANDBOX
 from shared.errors import InvalidInput
 from tests.integration.house import House
+
+REALM = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -98,6 +101,24 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
     assert await refusal(house, "schedule_add", **named) == "You have a schedule `walk` already."
     await house.sql.execute("UPDATE shared.schedules SET source = 'file' WHERE name = 'walk'")
     assert await refusal(house, "schedule_remove", name="walk") == "`walk` is the owner's, in butler.toml."
+
+
+async def test_a_reminder_without_a_channel_goes_where_the_owner_is_really_told(still_house: House) -> None:
+    asked = {"text": "Take the pills.", "in": "20m"}
+    await still_house.sql.execute(REALM, "butlers@mail.test")
+    try:
+        told = await use(still_house, "remind_me", **asked)
+        played = await use(still_house, "remind_me", **asked, channel="telegram")
+    finally:
+        await still_house.sql.execute(REALM, SANDBOX)
+    rows = (await use(still_house, "schedule_list"))["schedules"]
+    assert isinstance(rows, list)
+    by = {one["name"]: one["arguments"]["channel"] for one in rows if one["name"].startswith("reminder-")}
+    assert (by[told["name"]], told.get("note")) == ("email", None)
+    assert by[played["name"]] == "telegram"
+    assert played["note"] == (
+        "Telegram is the sandbox, where the owner will not see this: remove it, and use a channel that is live."
+    )
 
 
 @pytest.mark.parametrize(
