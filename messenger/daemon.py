@@ -17,8 +17,9 @@ from messenger.inbound.fetch_attachment import Files, fetch_attachment
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer, watchdog
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
-from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, write_channels
+from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, note_seen, write_channels
 from shared.config.settings import Settings
+from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("messenger")
@@ -96,10 +97,15 @@ def _mailbox(settings: Settings) -> reader.Source | None:
 
 
 async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:
-    """Write into the rows which realms this Messenger is configured for, then wait until stopping."""
+    """Write into the rows which realms this Messenger is configured for, and until stopping that it is here."""
     async with worker.context.db.work() as connection:
         await write_channels(connection, set_up)
-    await stopping.wait()
+    while not stopping.is_set():
+        async with worker.context.db.work() as connection:
+            await note_seen(connection, set_up, is_here=True)
+        await pause(stopping, worker.context.settings.timings.heartbeat)
+    async with worker.context.db.work() as connection:
+        await note_seen(connection, set_up, is_here=False)
 
 
 BUTLER: Final = Butler(

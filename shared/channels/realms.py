@@ -32,8 +32,11 @@ ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_
 WHERE (c.realm, c.sender) IS DISTINCT FROM ($2, $3)
 """
 WORKS = """
-SELECT EXISTS (SELECT FROM switchboard.butlers WHERE name = 'messenger' AND status <> 'gone'
-    AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval)
+SELECT EXISTS (SELECT FROM shared.channels
+    WHERE seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval)
+"""
+SEEN = """
+UPDATE shared.channels SET seen_at = CASE WHEN $3 THEN clock_timestamp() END WHERE channel = $1 AND realm = $2
 """
 UNASKED = """
 SELECT realm FROM shared.channels WHERE channel = 'telegram'
@@ -157,7 +160,7 @@ async def noted(connection: Connection) -> dict[str, str]:
 
 
 async def messenger_works(connection: Connection, counts: timedelta) -> bool:
-    """Return whether a Messenger was heard of within `counts`: it alone says then where its channels go."""
+    """Return whether a Messenger was seen within `counts`: it alone says then where its channels go."""
     return bool(await connection.fetchval(WORKS, counts))
 
 
@@ -177,3 +180,9 @@ async def write_channels(connection: Connection, set_up: Configured) -> None:
     """Store the realm and sender of each channel, so that others know which realm their messages are for."""
     for name, realm in set_up.realms.items():
         await connection.execute(WRITE, name, realm, set_up.senders[name])
+
+
+async def note_seen(connection: Connection, set_up: Configured, *, is_here: bool) -> None:
+    """Note that a Messenger works by these channels, or that it does no more."""
+    for name, realm in set_up.realms.items():
+        await connection.execute(SEEN, name, realm, is_here)

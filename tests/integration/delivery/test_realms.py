@@ -237,6 +237,15 @@ async def test_the_owner_is_told_of_strangers_where_cards_really_go(
     assert [row["channel"] for row in told] == [channel]
 
 
+async def test_that_a_messenger_works_is_its_own_word_and_not_the_switchboards(mixed: House) -> None:
+    set_up = realms.configured(mixed.settings)
+    await set_realms(mixed, ())
+    for is_here in (True, False):
+        async with mixed.context("messenger").db.work() as connection:
+            await realms.note_seen(connection, set_up, is_here=is_here)
+            assert await realms.messenger_works(connection, STANDARD.instance_counts) is is_here
+
+
 async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed: House) -> None:
     await set_realms(mixed, ("email",))
     action, ttl = await ask(mixed, "email"), mixed.settings.approval_ttl
