@@ -3,6 +3,7 @@
 import hmac
 import os
 import secrets
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from starlette.middleware import Middleware
 
 from butlers.butler import Components
 from butlers.daemon.app import OwnOrigin
+from butlers.daemon.connection_limits import BoundedConnection, bounded
 from butlers.daemon.mcp_server import ServedTool, ToolServer, over_stdio
 from butlers.desk.desktop import Note, Notifier
 from butlers.desk.notify import Announce, components
@@ -25,6 +27,7 @@ INSTRUCTIONS: Final = (
     "`sensitive` true, what they type is hidden on the screen and shown in no history: use it for keys and passwords."
 )
 HOST: Final = "127.0.0.1"
+MEMORY_MB: Final = 512
 _LEAST_TOKEN: Final = 20
 
 
@@ -62,15 +65,27 @@ async def on_a_pipe(notifier: Notifier, history_limit: int) -> None:
 
 
 async def over_http(notifier: Notifier, history_limit: int, port: int, token: str) -> None:
-    """Serve on this computer's own address until we are told to stop."""
+    """Serve on this computer's own address until we are told to stop, under a daemon's limits."""
+    limit_process()
     config = uvicorn.Config(
-        http_app(components(announcing(notifier), history_limit), port, token),
+        bounded(http_app(components(announcing(notifier), history_limit), port, token)),
+        http=BoundedConnection,
+        ws="none",
         host=HOST,
         port=port,
         log_level="warning",
         timeout_graceful_shutdown=2,
     )
     await uvicorn.Server(config).serve()
+
+
+def limit_process() -> None:
+    """Forbid core dumps, and limit the memory of this process, where the system can."""
+    if sys.platform != "win32":
+        from butlers.daemon.host import end_of_memory, no_core_dumps  # noqa: PLC0415  # Windows cannot load it
+
+        no_core_dumps()
+        end_of_memory(MEMORY_MB)
 
 
 def http_app(parts: Components, port: int, token: str) -> Starlette:

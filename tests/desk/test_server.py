@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
+from butlers.daemon.connection_limits import MOST_BODY, MOST_HEADERS
+from butlers.desk.server import MEMORY_MB
 from tests.desk.screen import Screen
 
 COMMAND: Final = ["-m", "butlers.cli", "desk", "mcp"]
@@ -100,8 +104,8 @@ async def listens(port: int) -> bool:
 
 
 @asynccontextmanager
-async def over_http(seen: Screen, folder: Path) -> AsyncIterator[str]:
-    """The address of a server that listens, in a process of its own."""
+async def over_http(seen: Screen, folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """The address of a server that listens, in a process of its own, and that process's number."""
     port = 20_000 + os.getpid() % 20_000
     process = await asyncio.create_subprocess_exec(
         sys.executable, *COMMAND, "--http", str(port), "--folder", str(folder), env=dict(seen.env)
@@ -110,14 +114,14 @@ async def over_http(seen: Screen, folder: Path) -> AsyncIterator[str]:
         async with asyncio.timeout(15):
             while not await listens(port):
                 await asyncio.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield f"http://127.0.0.1:{port}/mcp", process.pid
     finally:
         process.terminate()
         await process.wait()
 
 
 async def test_over_http_nobody_is_answered_without_the_token_or_from_elsewhere(seen: Screen, tmp_path: Path) -> None:
-    async with over_http(seen, tmp_path) as url:
+    async with over_http(seen, tmp_path) as (url, _):
         kept = tmp_path / "mcp-token"
         token = kept.read_text(encoding="utf-8").strip()
         assert kept.stat().st_mode & 0o777 == 0o600
@@ -139,3 +143,35 @@ async def test_over_http_nobody_is_answered_without_the_token_or_from_elsewhere(
             )
             assert getattr(answer.content[0], "text", None) == "✓ Message displayed successfully"
         assert seen.windows("Wired")
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        (b"a:\r\n" * (MOST_HEADERS + 1) + b"b", b"431"),
+        (b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n", b"401"),
+    ],
+    ids=["headers", "upgrade"],
+)
+async def test_over_http_no_head_gets_past_a_daemons_limits(
+    seen: Screen, tmp_path: Path, more: bytes, status: bytes
+) -> None:
+    async with over_http(seen, tmp_path) as (url, _):
+        port = httpx2.URL(url).port or 0
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n" % port + more)
+        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 " + status)
+        writer.close()
+
+
+async def test_over_http_a_body_is_no_longer_than_a_daemons(seen: Screen, tmp_path: Path) -> None:
+    async with over_http(seen, tmp_path) as (url, _), httpx2.AsyncClient() as http:
+        token = (tmp_path / "mcp-token").read_text(encoding="utf-8").strip()
+        good = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+        assert (await http.post(url, headers=good, content=b" " * (MOST_BODY + 1))).status_code == 413
+
+
+async def test_over_http_its_memory_has_an_end_and_is_never_dumped(seen: Screen, tmp_path: Path) -> None:
+    async with over_http(seen, tmp_path) as (_, number):
+        assert resource.prlimit(number, resource.RLIMIT_DATA)[0] == MEMORY_MB * 2**20
+        assert resource.prlimit(number, resource.RLIMIT_CORE) == (0, 0)
