@@ -59,6 +59,9 @@ TAKEN_BACK: Final = (
     "You took back the words of your message, and {name} is asked them all the same. Write a new one that says what is "
     "to be done."
 )
+NAMES_ANOTHER: Final = (
+    "Your change names {named}, and {name} is asked it all the same: it has your message. Write it again for {named}."
+)
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
@@ -265,11 +268,13 @@ async def _change(
     if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:
         # What the owner says yes to may answer these words, and not those that were shown.
         await inbox.show_changed(connection, row["id"])
-    if not (original["changed"] and is_work and message.from_owner) or is_asked:
+    another = named_in(replace(message, kind=OWN_WORDS), [butler])[1]
+    if not (original["changed"] and is_work and message.from_owner) or (is_asked and another is None):
         return None
     if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
         return None
-    return original, (TAKEN_BACK if is_emptied else CHANGED_TOO_LATE).format(name=butler)
+    told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else CHANGED_TOO_LATE
+    return original, told.format(name=butler, named=another)
 
 
 def _incoming(row: Record) -> Incoming:

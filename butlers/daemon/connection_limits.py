@@ -7,6 +7,7 @@ and a daemon has a number of connections.
 import asyncio
 from asyncio import TimerHandle
 from http import HTTPStatus
+from math import inf
 from typing import ClassVar, Final
 
 from starlette.exceptions import HTTPException
@@ -70,6 +71,11 @@ class BoundedConnection(HttpToolsProtocol):
         return not self.transport.is_closing() and (self._reading or self.cycle.response_complete)
 
     @property
+    def late(self) -> float:
+        """When its request will be late, by the loop's clock; of one that has come whole never."""
+        return self._late.when() if self._reading and self._late is not None else inf
+
+    @property
     def untaken(self) -> bool:
         """Whether nobody has taken its request's body yet, so that nothing was done with it."""
         return not self.transport.is_closing() and bool(self.cycle.body)
@@ -99,12 +105,15 @@ class BoundedConnection(HttpToolsProtocol):
             self._hold()
 
     def _hold(self) -> None:
-        """Note how much this connection holds; where all hold too much, end those that hold the most."""
+        """Note how much this connection holds; where all hold too much, end those that take longest to say theirs.
+
+        What has come whole goes only where these are not enough, the largest first.
+        """
         held = self.HELD
         held[self] = self._read if self._reading else self._long + len(self.cycle.body)
         total = sum(held.values())
         if total > self.MOST_HELD:
-            for one in sorted(held, key=held.__getitem__, reverse=True):
+            for one in sorted(held, key=lambda one: (one.late, -held[one])):
                 if one.idle or one.untaken:
                     total -= held[one]
                     one.end()

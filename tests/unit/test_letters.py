@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 import pytest
 
@@ -320,6 +321,12 @@ def test_what_is_too_long_says_that_it_is_cut() -> None:
     assert said("yes " * 5_000) == ("yes " * 5_000).strip()
     assert said("yes\n" * 90_000).endswith(CUT)
     assert seen_text(f"<p>yes</p>{'<b></b>' * 50_000}<p>but no</p>") == f"yes{CUT}"
+
+
+def test_what_is_an_answer_in_one_language_and_a_forward_in_another_is_one_where_it_answers_ours() -> None:
+    for ours, kind in ((f"<n.{uuid4()}@example.net>", "message"), ("<1@other.example>", "forward")):
+        head = (PASS, OURS, "Subject: VS: greeter: A table", f"In-Reply-To: {ours}")
+        assert letter_of(mail(*head, text="Kiitos"), SERVER).kind == kind
 
 
 def test_a_forwarded_mail_is_somebody_elses_words() -> None:

@@ -421,6 +421,7 @@ def test_a_signature_is_no_head_unless_it_names_somebody_else() -> None:
     assert not parted(signed.format(OWNER), OWNER).in_doubt
     assert parted(signed.format("eve@x.org"), OWNER).in_doubt
     assert not parted_answer(signed.format(OWNER), OWNER).in_doubt
+    assert not parted("Hi.\n\nTel: 044 123\nMobile: 079 123\nMail: olga@work.example\n\n", OWNER).in_doubt
 
 
 def test_what_repeats_nothing_is_told_from_what_does() -> None:

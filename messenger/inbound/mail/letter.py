@@ -71,6 +71,8 @@ STANDS_ONCE: Final = (
 _FORWARDED: Final = re.compile(
     r"(?:fwd?|wg|tr|rv|enc|i|vs|vb|vl|pd|ilt|fs|doorst|továbbítás|πρθ|пересл|转发|轉寄|転送)\s*[:\uff1a]", re.IGNORECASE
 )
+# A forward in Danish and Norwegian, and an answer in Finnish: what answers a mail of ours is one.
+_EITHER: Final = re.compile(r"vs\s*[:\uff1a]", re.IGNORECASE)
 _ANSWER: Final = re.compile(
     r"(?:re|aw|antw|sv|rif|odp|ynt|vs|vá|ré|res|回复|回覆|答复|返信)\s*(?:\[\d+\])?\s*[:\uff1a]", re.IGNORECASE
 )
@@ -189,7 +191,8 @@ def _kind(fields: Message, subject: str) -> str:
     if said not in {"", "no"} or is_list or precedence or reports:
         return AUTOMATIC
     # Nobody can tell for certain which of the words were forwarded, so all of them were.
-    return FORWARD if _FORWARDED.match(subject) else OWN_WORDS
+    is_answer = _EITHER.match(subject) and _OURS.fullmatch(_reply_to(fields) or "")
+    return FORWARD if _FORWARDED.match(subject) and not is_answer else OWN_WORDS
 
 
 def _reply_to(fields: Message) -> str | None:

@@ -39,7 +39,7 @@ class Parted:
 
 def parted(text: str, sender: str) -> Parted:
     """Return what a mail by `sender` says that answers none: what looks like a quotation without signs is in doubt."""
-    lines = lines_of(text)
+    lines = lines_of(text.rstrip())
     # A list at the end is no head, since nothing follows it.
     last = next((at for at in range(len(lines) - 1, -1, -1) if not lines[at].strip()), -1)
 

@@ -41,3 +41,16 @@ async def test_the_owner_is_told_that_words_were_asked_which_are_taken_back(stil
     await begun(still_house, event("  ", OWNER, number, event=emptied, payload={"text": "  ", **picture}))
     [told] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
     assert told["envelope"]["delivery"]["message"] == incoming.TAKEN_BACK.format(name="health")
+
+
+async def test_the_owner_is_told_that_a_change_names_another_than_whom_it_went_to(
+    still_house: House, message: str
+) -> None:
+    number = 820_003
+    [session] = await begun(still_house, event(f"/health {message}", OWNER, number))
+    edit = {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit:named"}
+    [changed] = await begun(still_house, event(f"/greeter {message}", OWNER, number, event=edit))
+    assert (changed["id"], changed["butler"]) == (session["id"], "health")
+    [told] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
+    expected = incoming.NAMES_ANOTHER.format(name="health", named="greeter")
+    assert told["envelope"]["delivery"]["message"] == expected

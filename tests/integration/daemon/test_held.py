@@ -39,6 +39,25 @@ async def test_where_all_hold_too_much_the_one_that_holds_the_most_goes(house: H
             writer.close()
 
 
+async def test_where_all_hold_too_much_what_comes_whole_goes_through(house: House) -> None:
+    """However large it is beside each of those who never end theirs."""
+
+    class Lean(Narrow):
+        HELD: ClassVar[dict[BoundedConnection, int]] = {}
+        MOST_HELD = 100_000
+
+    async with serving(house, partial(house.assembly.daemon, "greeter"), Lean) as one:
+        slow = [await one.opened() for _ in range(4)]
+        for n, (_, writer) in enumerate(slow, start=1):
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 24_000)
+            await come(lambda n=n: sum(held > 24_000 for held in Lean.HELD.values()) == n)  # type: ignore[misc]
+        reader, writer = await one.opened()
+        writer.write(head("none", "content-length: 50000") + b"\r\n" + b" " * 50_000)
+        assert (await asyncio.wait_for(reader.readline(), LONGEST)).startswith(b"HTTP/1.1 401 ")
+        for _, held in [*slow, (reader, writer)]:
+            held.close()
+
+
 async def test_a_body_that_nobody_takes_is_dropped_with_the_answer(house: House) -> None:
     class Alone(Narrow):
         HELD: ClassVar[dict[BoundedConnection, int]] = {}
