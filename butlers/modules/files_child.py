@@ -50,7 +50,15 @@ def main(said: Mapping[str, Any]) -> None:
     """Watch the folders until the end."""
     end_of_memory(said["memory_mb"])
     threading.Thread(target=end_with_input, daemon=True).start()
-    for changes in watch(*said["folders"], step=QUIET, debounce=GATHERED, rust_timeout=0, watch_filter=None):
+    # A link to what this user may not read keeps nothing else from being watched.
+    for changes in watch(
+        *said["folders"],
+        step=QUIET,
+        debounce=GATHERED,
+        rust_timeout=0,
+        watch_filter=None,
+        ignore_permission_denied=True,
+    ):
         for number, folder in enumerate(said["folders"]):
             found = below(folder, changes)
             named = [(name[-said["longest"] :], found[name]) for name in nsmallest(said["most_named"], found)]

@@ -19,6 +19,7 @@ from messenger.storage import breakers, cards, queries
 from shared.addresses import Address
 from shared.channels import email, realms
 from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
+from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.timings import STANDARD
 from shared.gate import owner_decision
 from shared.storage import contacts, threads
@@ -221,6 +222,16 @@ async def test_the_owner_is_told_of_sessions_where_they_really_are(
     await set_realms(mixed, live)
     async with mixed.context("greeter").db.work() as connection:
         assert await contacts.owners_channel(connection) == channel
+
+
+async def test_the_owner_is_told_of_sessions_at_no_address_that_was_invented(mixed: House) -> None:
+    await set_realms(mixed, ("telegram", "email"))
+    await mixed.sql.execute(CHAT, "600000001", TELEGRAM.sandbox_owner)
+    try:
+        async with mixed.context("greeter").db.work() as connection:
+            assert await contacts.owners_channel(connection) == "email"
+    finally:
+        await mixed.sql.execute(CHAT, TELEGRAM.sandbox_owner, "600000001")
 
 
 @pytest.mark.parametrize(
