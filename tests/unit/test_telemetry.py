@@ -18,7 +18,6 @@ from shared.errors import InvalidInput
 from shared.telemetry import metrics
 from shared.telemetry.logs import Unhurried, configure, logger, redacted, scrubbed
 from tests.rig.logged import logged
-from tests.rig.waiting import LONGEST
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
 JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
@@ -232,7 +231,7 @@ def test_whoever_reads_no_lines_keeps_nobody_waiting_and_has_those_that_fit() ->
 
     saying = threading.Thread(target=say, daemon=True)
     saying.start()
-    saying.join(LONGEST)
+    saying.join(5)
     assert not saying.is_alive()
     with os.fdopen(read, "rb") as lines:
         assert [int(lines.readline().split()[0]) for _ in range(100)] == list(range(100))
@@ -251,7 +250,7 @@ def test_what_ends_while_a_line_is_handed_over_is_logged_too() -> None:
 
     saying = threading.Thread(target=say, daemon=True)
     saying.start()
-    saying.join(LONGEST)
+    saying.join(5)
     assert not saying.is_alive()
     with os.fdopen(read, "rb") as lines:
         assert lines.readline() == b"ended\n"
