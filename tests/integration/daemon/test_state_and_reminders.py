@@ -8,10 +8,12 @@ import pytest
 from butlers.butler import Answer, NoConfig, ToolCall
 from butlers.modules import schedule, state
 from shared.auth.tokens import Caller
+from shared.channels.email import SPEC as EMAIL
 from shared.channels.realms import SANDBOX
 from shared.errors import InvalidInput
 from tests.integration.house import House
 
+OWNERS_MAIL = "UPDATE shared.contact_info SET value = $2 WHERE type = 'email' AND value = $1"
 REALM = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -106,11 +108,13 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
 async def test_a_reminder_without_a_channel_goes_where_the_owner_is_really_told(still_house: House) -> None:
     asked = {"text": "Take the pills.", "in": "20m"}
     await still_house.sql.execute(REALM, "butlers@mail.test")
+    await still_house.sql.execute(OWNERS_MAIL, EMAIL.sandbox_owner, "owner@people.test")
     try:
         told = await use(still_house, "remind_me", **asked)
         played = await use(still_house, "remind_me", **asked, channel="telegram")
     finally:
         await still_house.sql.execute(REALM, SANDBOX)
+        await still_house.sql.execute(OWNERS_MAIL, "owner@people.test", EMAIL.sandbox_owner)
     rows = (await use(still_house, "schedule_list"))["schedules"]
     assert isinstance(rows, list)
     by = {one["name"]: one["arguments"]["channel"] for one in rows if one["name"].startswith("reminder-")}
