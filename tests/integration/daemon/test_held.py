@@ -18,6 +18,11 @@ from tests.rig.waiting import LONGEST
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+async def holding(kind: type[BoundedConnection], much: int, count: int) -> None:
+    """Wait until so many connections of this kind hold more than that."""
+    await come(lambda: sum(held > much for held in kind.HELD.values()) == count)
+
+
 @pytest.mark.parametrize("where", ["unfinished head", "answered head", "unfinished body"])
 async def test_where_all_hold_too_much_the_one_that_holds_the_most_goes(house: House, where: str) -> None:
     class Lean(Narrow):
@@ -31,7 +36,7 @@ async def test_where_all_hold_too_much_the_one_that_holds_the_most_goes(house: H
         large, *small = [await one.opened() for _ in range(4)]
         for n, ((_, writer), size) in enumerate(zip((large, *small), (60_000, 25_000, 25_000, 25_000), strict=True)):
             writer.write(asked + b"y" * size + end)
-            await come(lambda n=n: sum(held > 25_000 for held in Lean.HELD.values()) == min(n + 1, 3))  # type: ignore[misc]
+            await holding(Lean, 25_000, min(n + 1, 3))
         await ended(large[0])
         assert [len(Lean.HELD), *(reader.at_eof() for reader, _ in small)] == [3, False, False, False]
         await one.notify(f"words {uuid4()}")
@@ -50,7 +55,7 @@ async def test_where_all_hold_too_much_what_comes_whole_goes_through(house: Hous
         slow = [await one.opened() for _ in range(4)]
         for n, (_, writer) in enumerate(slow, start=1):
             writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 24_000)
-            await come(lambda n=n: sum(held > 24_000 for held in Lean.HELD.values()) == n)  # type: ignore[misc]
+            await holding(Lean, 24_000, n)
         reader, writer = await one.opened()
         writer.write(head("none", "content-length: 50000") + b"\r\n" + b" " * 50_000)
         assert (await asyncio.wait_for(reader.readline(), LONGEST)).startswith(b"HTTP/1.1 401 ")

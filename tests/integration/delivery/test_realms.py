@@ -212,10 +212,11 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await mixed.sql.execute(FREE)
 
 
-@pytest.mark.parametrize(
-    ("live", "channel"),
-    [((), "telegram"), (("telegram",), "telegram"), (("email",), "email"), (("telegram", "email"), "telegram")],
-)
+# By the channels that are live, the one by which the owner is told.
+TOLD_BY = [((), "telegram"), (("telegram",), "telegram"), (("email",), "email"), (("telegram", "email"), "telegram")]
+
+
+@pytest.mark.parametrize(("live", "channel"), TOLD_BY)
 async def test_the_owner_is_told_of_sessions_where_they_really_are(
     mixed: House, live: tuple[str, ...], channel: str
 ) -> None:
@@ -234,10 +235,7 @@ async def test_the_owner_is_told_of_sessions_at_no_address_that_was_invented(mix
         await mixed.sql.execute(CHAT, TELEGRAM.sandbox_owner, "600000001")
 
 
-@pytest.mark.parametrize(
-    ("live", "channel"),
-    [((), "telegram"), (("telegram",), "telegram"), (("email",), "email"), (("telegram", "email"), "telegram")],
-)
+@pytest.mark.parametrize(("live", "channel"), TOLD_BY)
 async def test_the_owner_is_told_of_strangers_where_cards_really_go(
     mixed: House, live: tuple[str, ...], channel: str
 ) -> None:
