@@ -58,7 +58,7 @@ class Away(Unavailable):
 
 
 class Locked(Away):
-    """Somebody else holds a row that this needs, and does not let go of it."""
+    """Somebody else holds a row that this needs, and does not let go of it, or it takes longer than anything may."""
 
 
 class Degraded(ButlersError):

@@ -29,6 +29,8 @@ CUT_SHORT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.ConfigurationLimitExceededError,
 )
+# Those of them that the same statement may meet each time.
+_TOO_LONG = (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, asyncpg.ConfigurationLimitExceededError)
 # The errors of a connection that is lost, and of what took too long; the caller may try again later.
 LOST = (
     *CUT_SHORT,
@@ -65,7 +67,7 @@ SESSION = {
     # Each statement is planned once a connection, and not anew the first five times: planning took half of the time.
     "plan_cache_mode": "force_generic_plan",
 }
-NOW_HELD = ("Something else holds what this needs.", "Try again in a moment.")
+NOW_HELD = ("This takes too long, or something else holds what it needs.", "Try again in a moment.")
 NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
 # What a burst opened is closed again so long after it was last needed.
 IDLE_SECONDS = 60.0
@@ -296,7 +298,7 @@ class Database:
 
 def _told(failed: Exception) -> ButlersError:
     """Return what became of a unit of work, as an error of ours."""
-    if isinstance(failed, asyncpg.LockNotAvailableError):
+    if isinstance(failed, _TOO_LONG):
         return Locked(*NOW_HELD)
     return Away(*NOW_AWAY) if isinstance(failed, LOST) else _refused(failed)
 
