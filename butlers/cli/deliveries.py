@@ -23,6 +23,7 @@ from butlers.cli.terminal import (
     table,
 )
 from shared.auth import keystore
+from shared.channels.realms import SANDBOX
 from shared.db.pool import Connection, Record, transaction
 from shared.display.fates import DELIVERY
 from shared.display.visible import quoted
@@ -72,13 +73,18 @@ def list_all(
             reference(r["id"]),
             DELIVERY[r["status"]],
             r["origin_butler"],
-            f"{r['contact'] or 'unknown'} ({r['address']}) by {r['channel']}",
+            _to(r),
             beginning(r["message"] or r["emoji"] or ""),
         ]
         for r in rows
     ]
     nothing = "There are no such deliveries." if status else "Nothing was sent yet."
     table(("id", "ref", "status", "butler", "to", "message"), cells, nothing)
+
+
+def _to(row: Record) -> str:
+    played = ", sandbox" if row["realm"] == SANDBOX else ""
+    return f"{row['contact'] or 'unknown'} ({row['address']}) by {row['channel']}{played}"
 
 
 @app.command()

@@ -8,6 +8,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,11 +53,12 @@ OF_MAIL: Final = ("BUTLERS_EMAIL_FROM", "BUTLERS_IMAP_URL")
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What stands in the sandbox, and by channel the realm that is live from now on."""
+    """What stands in the sandbox, by channel the realm that is live from now on, and which were live before."""
 
     people: Sequence[Record]
     rules: Sequence[Record]
     live: Mapping[str, str]
+    before: AbstractSet[str]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -150,6 +152,7 @@ async def _read(settings: Settings, live: Settings) -> House:
             await contacts.list_contacts(connection),
             [row for row in await rules.list_rules(connection) if row["active"] and row["realm"] == realms.SANDBOX],
             {name: realm for name, realm in found.items() if realm != realms.SANDBOX},
+            {name for name, realm in noted.items() if realm != realms.SANDBOX},
         )
     if not house.live:
         raise Misconfigured("No channel is live yet.", "Give --telegram-token-file or --smtp-url-file.")
@@ -227,7 +230,7 @@ async def _carry_out(
         taken = {owner, *(str(row["id"]) for row in people)}
         for row in await contacts.list_contacts(connection):
             await _leave_behind(connection, house, row, is_taken=str(row["id"]) in taken)
-        existing = [row for row in await rules.list_rules(connection) if row["active"]]
+        existing = await rules.list_rules(connection)
         for row in along:
             if row["arg_constraints"].get("contact_id", owner) not in taken:
                 say(f"Left behind: rule {row['id'][:SHORT]}, with its contact.")
@@ -244,12 +247,15 @@ async def _carry_out(
 
 
 async def _leave_behind(connection: Connection, house: House, row: Record, *, is_taken: bool) -> None:
-    """Forget this person's addresses that nobody is at, or all of them; of the owner's, the last stays until paired."""
+    """Forget this person's addresses that nobody is at, or all of them; of the owner's, the last stays until paired.
+
+    On a channel that was live before people stay whom the owner has met there since.
+    """
     is_owner = "owner" in row["roles"]
     for entry in row["entries"]:
         kind, value = entry["type"], entry["value"]
         made_up = CHANNELS[kind].address.is_made_up(value)
-        goes = made_up and _is_reached(row, kind) if is_owner else made_up or not is_taken
+        goes = made_up and _is_reached(row, kind) if is_owner else made_up or not (is_taken or kind in house.before)
         if goes and kind in house.live:
             await contacts.remove_address(connection, str(row["id"]), kind, value)
             say(f"Left behind: {row['name']}, {kind} {value}.")
@@ -258,7 +264,7 @@ async def _leave_behind(connection: Connection, house: House, row: Record, *, is
 async def _take_along(
     connection: Connection, house: House, row: Record, existing: Sequence[Record], owner: str
 ) -> None:
-    """Make the rule anew for each live channel that it speaks of, unless it is there already."""
+    """Make the rule anew for each live channel that it speaks of, unless it is there already, or was and has ended."""
     pinned = dict(row["arg_constraints"])
     only = pinned.get("channel") or ("recipient" in pinned and parse_recipient(pinned["recipient"]).channel)
     uses = row["max_uses"] - row["used"] if row["max_uses"] else None
@@ -266,7 +272,10 @@ async def _take_along(
     for channel in [name for name in house.live if only in {False, name}]:
         wanted, realm = {**pinned, "channel": channel}, house.live[channel]
         same = (row["effect"], row["origin_butler"], wanted, realm)
-        if any((e["effect"], e["origin_butler"], e["arg_constraints"], e["realm"]) == same for e in existing):
+        there = [e for e in existing if (e["effect"], e["origin_butler"], e["arg_constraints"], e["realm"]) == same]
+        if there and not any(e["active"] for e in there):
+            say(f"Left behind: rule {row['id'][:SHORT]}, which has ended {CHANNELS[channel].via}.")
+        if there:
             continue
         new = NewRule(row["effect"], wanted, row["origin_butler"], uses, row["max_per_day"], lasts)
         made = await rules.add(connection, new, owner, realm=realm)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from shared.channels import CHANNELS, realms
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
 from shared.display.approval import Asked
@@ -29,6 +30,8 @@ WHERE action_id = $1 AND actor IN ('messenger', 'owner') AND event_type IN ('par
 """
 # That no rule allows it holds for every question, and a missing address stands in the first line.
 OF_COURSE: Final = frozenset({"nothing_allows", "no_identifier"})
+# Said where another channel is live, so that the owner does not take "Sent" for more than it is.
+REACHES_NOBODY: Final = "Nothing is live {via}: it goes into the sandbox and reaches nobody."
 
 
 async def asked(connection: Connection, action: Record) -> Asked:
@@ -42,6 +45,8 @@ async def asked(connection: Connection, action: Record) -> Asked:
     delivery, missing = out.delivery, isinstance(target, MissingIdentifier)
     findings = await _findings(connection, action, envelope, target)
     reasons = [one.text for one in findings if one.code not in OF_COURSE]
+    if action["realm"] == realms.SANDBOX and await realms.is_played(connection, delivery.channel):
+        reasons.append(REACHES_NOBODY.format(via=CHANNELS[delivery.channel].via))
     said = [one.text for one in findings]
     house = {why_asked(envelope.origin_butler, findings), why_missing(envelope, target.contact_name or "")}
     return Asked(

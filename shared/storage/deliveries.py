@@ -30,8 +30,8 @@ class Shown:
 # The contact is the one that has the address now: the address is the Messenger's word, the contact that a notification
 # names is its butler's.
 ROW: Final = f"""
-SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
-    d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
+SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.realm, d.address, d.status, d.reason, d.attempt,
+    d.send_at, d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
     coalesce(n.owner_text, left(n.envelope #>> '{{delivery,message}}', {LONGEST_MESSAGE})) AS message,
     left(n.envelope #>> '{{delivery,emoji}}', {LONGEST_MESSAGE}) AS emoji
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id

@@ -86,10 +86,15 @@ async def test_by_options_contacts_and_rules_go_along_and_what_was_made_up_stays
         words = fresh.words("live")
         assert (await leaving.notify(channel="telegram", message=words, **whom))["status"] == "ok"
         assert (await leaving.outside.arrived(words, to)).token_id == "77"
-    again = await butlers(leaving, "go-live", "--contacts", "all", "--rules", "all")
+    [live] = await leaving.sql("SELECT id::text FROM shared.approval_rules WHERE realm = '77'")
+    await butlers(leaving, "rules", "revoke", live["id"])
+    await leaving.contact("Carl", telegram=fresh.chat())
+    again = await butlers(leaving, "go-live", "--contacts", "Anna", "--rules", "all")
     assert f"Left behind: Owner, telegram {OWNER}." in again
+    assert "which has ended on Telegram." in again
+    assert "Carl" not in again
     assert "Everything is set up." in again
-    assert [row["realm"] for row in await leaving.sql(RULES)] == ["sandbox", "77"]
+    assert [(row["realm"], row["active"]) for row in await leaving.sql(RULES)] == [("sandbox", True), ("77", False)]
     left = await leaving.value("SELECT max_uses FROM shared.approval_rules WHERE realm = '77'")
     assert left == 2, "a rule is good for as often as it was left"
 

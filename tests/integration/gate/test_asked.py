@@ -30,6 +30,7 @@ INSERT INTO shared.approval_events (event_type, action_id, notification_id, acto
 VALUES ('parked', $1, $2, $3, $4, '{"surface": "telegram: owner"}')
 """
 UNKNOWN = "This address is not in your contacts."
+REALM = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
 
 
 async def question(house: House, told: str, summary: str | None = None) -> Asked:
@@ -50,6 +51,16 @@ async def test_the_houses_reasons_are_said_once_and_those_of_course_not_at_all(s
     for whom, findings in (({"contact_id": known}, ()), ({"recipient": new_chat()}, (UNKNOWN,))):
         one = await question(still_house, await admitted(still_house, f"words {uuid4()}", **whom))
         assert (one.findings, one.summary) == (findings, "")
+
+
+async def test_what_stays_in_the_sandbox_beside_a_live_channel_is_said_to_reach_nobody(still_house: House) -> None:
+    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
+    await still_house.sql.execute(REALM, "live")
+    try:
+        played = (await question(still_house, told)).findings
+    finally:
+        await still_house.sql.execute(REALM, "sandbox")
+    assert played == (UNKNOWN, "Nothing is live on Telegram: it goes into the sandbox and reaches nobody.")
 
 
 @pytest.mark.parametrize("summary", ["It is urgent.", UNKNOWN, f"The owner wants this. {UNKNOWN}"])
