@@ -33,6 +33,7 @@ KINDS: Final = {
     **BROUGHT,
     "edit": "edited",
     "reaction": "reaction",
+    "request": "request",
     "question": "question",
     "answer": "answer",
 }

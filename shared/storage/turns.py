@@ -43,7 +43,7 @@ class Place:
 class Written:
     """A message that came in: what it says, where that was, the stranger's message that it is about, if any.
 
-    `answers` is what else it answers: what the butler said, or what was written there before.
+    `answers` is what else it answers: what the butler said or asked to send, or what was written there before.
     """
 
     turn: Turn
@@ -56,7 +56,9 @@ COLUMNS: Final = """
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
     concerns::text, answers::text, attachments, vouched, at, observed, left_out
 """
-ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'question', 'answer')"
+ONE: Final = f"""
+SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'request', 'question', 'answer')
+"""
 
 
 async def received(connection: Connection, message_id: str) -> Written | None:
@@ -70,7 +72,7 @@ async def received(connection: Connection, message_id: str) -> Written | None:
 
 WRITTEN_BY: Final = """
 SELECT channel, sender FROM shared.turns
-WHERE id BETWEEN $1 AND $2 AND kind NOT IN ('said', 'question', 'answer') LIMIT 2
+WHERE id BETWEEN $1 AND $2 AND kind NOT IN ('said', 'request', 'question', 'answer') LIMIT 2
 """
 
 
@@ -182,7 +184,7 @@ def _files(attached: object) -> tuple[File, ...]:
 
 
 def _turn(row: Record) -> Turn:
-    ours = row["kind"] in {"said", "question"}
+    ours = row["kind"] in {"said", "request", "question"}
     return Turn(
         at=row["at"],
         channel=row["channel"],

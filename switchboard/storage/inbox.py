@@ -159,7 +159,9 @@ ANSWERED: Final = f"""
 SELECT n.id::text, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
-    LEFT JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN shared.pending_actions a ON d.card_kind = 'approval' AND a.id = d.action_id
+    LEFT JOIN messenger.deliveries o ON d.card_kind IN ('uncertain', 'not_delivered', 'bounced') AND o.id = d.about
+    LEFT JOIN shared.notifications n ON n.id = coalesce(d.notification_id, a.notification_id, o.notification_id)
     LEFT JOIN switchboard.inbox s ON d.card_kind = 'stranger' AND s.id = d.about AND NOT {BLOCKED}
 WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND (lower(d.address COLLATE "C") = $3
     OR lower(d.address COLLATE "C") IN (SELECT lookup FROM shared.contact_info WHERE type = $1 AND contact_id = $5))
@@ -168,7 +170,7 @@ LIMIT 1
 
 
 async def ours_answered(connection: Connection, message: Record) -> Record | None:
-    """Return the message of ours that this one answers: its notification, if it is one, and its butler.
+    """Return the message of ours that this one answers: its notification, or that of its card, and its butler.
 
     A card about a stranger's words is answered to that stranger's butler, and says which words it concerns, unless the
     stranger is blocked by now.

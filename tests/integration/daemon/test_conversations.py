@@ -2,7 +2,6 @@
 
 import asyncio
 import tomllib
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from shared.display.conversation import AFTER, NOW
 from shared.display.owner import bubbles
 from shared.display.visible import MARK, visible
 from shared.errors import ButlersError
-from shared.storage import contacts, routing_rules, schedules, sessions, turns
+from shared.storage import contacts, routing_rules, schedules, sessions
 from shared.storage.routing_rules import NewRoute
 from shared.storage.sessions import Claimed, Terms
 from switchboard import incoming
@@ -32,7 +31,7 @@ from switchboard.storage import inbox, registry
 from tests.integration.daemon.test_routing import AT, begun, bring, event, letter, there
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
-from tests.integration.workers import admitted, enqueue, new_chat, work
+from tests.integration.workers import new_chat
 from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -98,32 +97,6 @@ async def test_what_comes_late_says_when_it_was_written(still_house: House, mess
     for one in (before, session):
         [block] = [said for said in (await asked(still_house, one)).prompt.split("\n\n") if "yesterday\n" in said]
         assert ' at="2026-11-20T22:05:00Z" arrived="' in block
-
-
-async def test_what_the_owner_answers_of_what_was_said_before_is_marked(still_house: House, message: str) -> None:
-    for said in ("Cancel the dinner?", "Pay the invoice?"):
-        await enqueue(still_house, await admitted(still_house, f"{message} {said}"))
-        await work(still_house.worker())
-    number = int(str(still_house.sent(f"{message} Cancel the dinner?")[0]["provider_id"]))
-    [own] = await begun(still_house, event(f"{message} hello", OWNER, event={"reply_to": f"{OWNER}:{number}"}))
-    place = str((await still_house.row(ROW, f"{message} hello"))["thread"])
-    [other] = await begun(still_house, event(f"/greeter {message} anew", OWNER, event={"reply_to": place}))
-    for session, answered in ((own, "Cancel the dinner?"), (other, "hello")):
-        blocks = (await asked(still_house, session)).prompt.split("\n\n")
-        assert [f"{message} {answered}" in block for block in blocks if ' answered="yes" ' in block] == [True]
-
-
-async def test_what_another_butler_said_is_not_shown_as_what_is_answered(still_house: House, message: str) -> None:
-    told = await admitted(still_house, f"{message} from the greeter")
-    await enqueue(still_house, told)
-    await work(still_house.worker())
-    [session] = await begun(still_house, event(f"/health {message} hello", OWNER))
-    # By a login that sees all butlers' words, as where one serves them all.
-    found = await turns.received(still_house.sql, str(session["id"]))
-    assert found is not None
-    for butler, is_shown in (("greeter", True), ("health", False)):
-        asks = replace(found, answers=told, place=replace(found.place, butler=butler))
-        assert (await turns.answered_by(still_house.sql, asks) is not None) == is_shown
 
 
 async def test_what_a_chat_brings_right_after_words_stands_in_their_prompt(still_house: House, message: str) -> None:

@@ -1,0 +1,60 @@
+"""What a session is told of the message that the one before it answers."""
+
+from dataclasses import replace
+
+import pytest
+
+from messenger.cards import kinds
+from shared.config.timings import STANDARD
+from shared.storage import turns
+from tests.integration.daemon.test_conversations import ROW, asked
+from tests.integration.daemon.test_routing import begun, event
+from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import admitted, enqueue, new_chat, work
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_what_the_owner_answers_of_what_was_said_before_is_marked(still_house: House, message: str) -> None:
+    for said in ("Cancel the dinner?", "Pay the invoice?"):
+        await enqueue(still_house, await admitted(still_house, f"{message} {said}"))
+        await work(still_house.worker())
+    number = int(str(still_house.sent(f"{message} Cancel the dinner?")[0]["provider_id"]))
+    [own] = await begun(still_house, event(f"{message} hello", OWNER, event={"reply_to": f"{OWNER}:{number}"}))
+    place = str((await still_house.row(ROW, f"{message} hello"))["thread"])
+    [other] = await begun(still_house, event(f"/greeter {message} anew", OWNER, event={"reply_to": place}))
+    for session, answered in ((own, "Cancel the dinner?"), (other, "hello")):
+        blocks = (await asked(still_house, session)).prompt.split("\n\n")
+        assert [f"{message} {answered}" in block for block in blocks if ' answered="yes" ' in block] == [True]
+
+
+async def test_what_another_butler_said_is_not_shown_as_what_is_answered(still_house: House, message: str) -> None:
+    told = await admitted(still_house, f"{message} from the greeter")
+    await enqueue(still_house, told)
+    await work(still_house.worker())
+    [session] = await begun(still_house, event(f"/health {message} hello", OWNER))
+    # By a login that sees all butlers' words, as where one serves them all.
+    found = await turns.received(still_house.sql, str(session["id"]))
+    assert found is not None
+    for butler, is_shown in (("greeter", True), ("health", False)):
+        asks = replace(found, answers=told, place=replace(found.place, butler=butler))
+        assert (await turns.answered_by(still_house.sql, asks) is not None) == is_shown
+
+
+async def test_a_reply_to_an_approval_card_says_which_request_it_answers(still_house: House, message: str) -> None:
+    chat = new_chat()
+    for said in ("Lunch at two?", "Dinner at eight?"):
+        await admitted(still_house, f"{message} {said}", recipient=chat)
+    worker, numbers = still_house.worker(), list[object]()
+    while not numbers:  # the owner's chat takes one at a time, those of other tests too
+        async with still_house.context("messenger").db.work() as connection:
+            await kinds.write_missing(connection, 1000, STANDARD)
+        await work(worker)
+        numbers = [card["provider_id"] for card in still_house.cards(f"{message} Lunch at two?")]
+    answers = {"reply_to": f"{OWNER}:{numbers[0]}"}
+    [session] = await begun(still_house, event(f"{message} no, at three", OWNER, event=answers))
+    blocks = (await asked(still_house, session)).prompt.split("\n\n")
+    [block] = [one for one in blocks if ' kind="request" answered="yes" ' in one]
+    assert session["butler"] == "greeter"
+    assert f"To {chat}: {message} Lunch at two?\n" in block
