@@ -190,10 +190,10 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
             await pause(stopping, context.settings.timings.session_told_again)
             return
         for row in rows:
-            # The key keeps a sentence that is told again, after a crash, from being another message.
-            key = f"session:{row['id']}:{row['attempt']}:{row['status']}"
-            told = {"channel": channel, "message": row["untold"], "request_context": {"idempotency_key": key}}
-            answer = await tell(context, told)
+            # It keeps a sentence that is told again, after a crash, from being another message.
+            # INVARIANT: no session can take it first, as it could a key.
+            lineage = f"told:{row['id']}:{row['attempt']}:{row['status']}"
+            answer = await tell(context, {"channel": channel, "message": row["untold"]}, lineage=lineage)
             if answer.get("status") not in FINAL:
                 log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
                 await pause(stopping, context.settings.timings.session_told_again)

@@ -76,10 +76,13 @@ def notify_tool(context: Context) -> Tool:
     return Tool("notify", DESCRIPTION, PARAMETERS, notify)
 
 
-async def tell(context: Context, arguments: Arguments, session: str | None = None) -> Answer:
+async def tell(
+    context: Context, arguments: Arguments, session: str | None = None, lineage: str | None = None
+) -> Answer:
     """Return the answer of the contract, also for an error, as the object the caller gets; `session` says whose it is.
 
-    What a session says without naming a request_context belongs to the request that the session is about.
+    What a session says without naming a request_context belongs to the request that the session is about. `lineage` is
+    the house's own, which no caller can state.
     """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
@@ -87,7 +90,7 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
         if session is not None:
             arguments, occurrence = await _of_session(context, arguments, session)
         call = await _accept(context, arguments)
-        call = replace(call, session=session, lineage=lineage_in_session(call.lineage, occurrence))
+        call = replace(call, session=session, lineage=lineage or lineage_in_session(call.lineage, occurrence))
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):

@@ -18,6 +18,7 @@ from butlers.runtime.script import ScriptSettings, Step
 from butlers.sessions.course import Place, folder_of, remove_folder
 from butlers.sessions.runner import MOST, Runner
 from butlers.sessions.settings import Setup
+from butlers.tools.notify import tell
 from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Record
@@ -285,6 +286,18 @@ async def test_a_message_that_is_answered_by_nobody_is_marked(house: House, mess
     session_id = await enqueue(house, message, request_context={"request_id": message})
     async with Run(place(house, [SAYS])):  # words that nobody reads
         assert (await until_it_is(house, session_id, "done"))["told_nobody"] is True
+        assert await told(house, f"answered nobody. It was asked: “{message}”") == 1
+
+
+async def test_no_key_that_a_session_states_keeps_the_owner_from_being_told(house: House, message: str) -> None:
+    session_id = await enqueue(house, message, request_context={"request_id": message})
+    for kind in ("session", "told"):
+        stated = {"request_context": {"idempotency_key": f"{kind}:{session_id}:1:done"}}
+        answer = await tell(
+            house.context("greeter"), {"channel": "telegram", "message": f"I am first, {kind}.", **stated}
+        )
+        assert answer["status"] == "ok"
+    async with Run(place(house, [SAYS])):  # words that nobody reads
         assert await told(house, f"answered nobody. It was asked: “{message}”") == 1
 
 
