@@ -46,7 +46,7 @@ def notices_tool(context: Context) -> Tool:
 
 
 async def in_its_place(connection: Connection, notice: Record) -> str:
-    """Return a notice's text; of what the owner wrote with the beginning of what it answers, and its files, behind it.
+    """Return a notice's text; of what the owner wrote with the beginning of what it answers and quotes, and its files.
 
     The words come first, so that they are the last to be cut.
     """
@@ -55,8 +55,9 @@ async def in_its_place(connection: Connection, notice: Record) -> str:
     found = await turns.received(connection, notice["id"]) if is_written else None
     if found is None:
         return text
-    answered, files = await turns.answered_by(connection, found), found.turn.files
+    answered, marked, files = await turns.answered_by(connection, found), found.turn.left_out, found.turn.files
     about = [f"in answer to {in_marks(answered.text, ANSWERED)}"] if answered is not None else []
+    about += [f"quoting {in_marks(marked, ANSWERED)}"] if marked else []
     about += [f"with files {in_marks(listed(files), FILES)} of the message {notice['id']}"] if files else []
     return f"{text} ({'; '.join(about)})" if about else text
 

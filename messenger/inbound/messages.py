@@ -202,7 +202,9 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
                 observed_at=_when(message.get("date")),
             ),
             sender=IngestSender(identity=str(sender.get("id")), display_name=name),
-            payload=IngestPayload(text=_words(message)[:LONGEST], attachments=_files(message) or None),
+            payload=IngestPayload(
+                text=_words(message)[:LONGEST], quoted=_marked(message), attachments=_files(message) or None
+            ),
         )
     except ValidationError:
         log.warning("an update is nobody's message", update=update_id)
@@ -224,6 +226,13 @@ def _answered(message: Mapping[str, object]) -> str | None:
     if not isinstance(answered, dict) or not isinstance(answered.get("message_id"), int):
         return None
     return _place_of({"chat": message.get("chat"), "message_id": answered["message_id"]})
+
+
+def _marked(message: Mapping[str, object]) -> str | None:
+    """Return the part of another message that the sender marked to answer it; whose words these are nobody proves."""
+    quote = message.get("quote")
+    text = quote.get("text") if isinstance(quote, dict) else None
+    return text[:LONGEST] if isinstance(text, str) and text.strip() else None
 
 
 def _words(message: Mapping[str, object]) -> str:

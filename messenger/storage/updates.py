@@ -22,8 +22,9 @@ _MESSAGE: Fields = {
     "date": {},
     "text": {},
     "caption": {},
-    # Only its number: what is quoted of it may be anybody's words.
+    # Only its number, and the part that the sender marked of it: these may be anybody's words.
     "reply_to_message": {"message_id": {}},
+    "quote": {"text": {}},
     **{kind: {} for kind in UNREAD_KINDS},
     # The parts of one album bear the same, and come as messages of their own.
     "media_group_id": {},

@@ -1,4 +1,4 @@
-"""What a butler asked to send stands among what was said, so that a reply to its card says what it answers."""
+"""What a butler asked to send stands among what was said, for replies to its card; and what is marked of a message."""
 
 from migrations.raw import execute
 
@@ -13,7 +13,7 @@ CREATE OR REPLACE VIEW shared.turns WITH (security_barrier) AS
         coalesce('owner' = ANY (c.roles), false) AS from_owner, i.concerns, i.attachments,
         i.verified AS vouched, i.received_at AS at, i.answers,
         i.request_context ->> 'received_at' AS observed,
-        CASE WHEN i.in_doubt THEN left(i.quoted, 8000) END AS left_out
+        CASE WHEN i.in_doubt OR i.channel = 'telegram' THEN left(i.quoted, 8000) END AS left_out
     FROM switchboard.inbox i LEFT JOIN shared.contacts c ON c.id = i.contact_id
     WHERE i.routed_to IS NOT NULL AND (i.routed_to = shared.me()
             OR pg_has_role(current_user, 'butlers_group_console', 'MEMBER')
@@ -65,5 +65,5 @@ CREATE OR REPLACE VIEW shared.turns WITH (security_barrier) AS
 
 
 def upgrade() -> None:
-    """Show in `shared.turns` what was not sent, as a request."""
+    """Show in `shared.turns` what was not sent, as a request, and which part of a message its answer is about."""
     execute(TURNS)

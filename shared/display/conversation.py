@@ -75,7 +75,8 @@ class Turn:
     is_answered: bool = False
     # When it was, if it arrived late; `at` is when it arrived.
     written: datetime | None = None
-    # What was taken for a quotation, though its beginning may be the writer's own words.
+    # The part of another message that the writer marked, or what was taken for a quotation of a mail, though its
+    # beginning may be the writer's own words.
     left_out: str = ""
 
 
@@ -228,7 +229,7 @@ def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False,
     history = [THEIRS if theirs else BEFORE, *blocks] if blocks else []
     came = [framed(turn) for turn in latest(after)]
     now = [NOW] if blocks or came else []
-    # Its beginning may be the writer's own words, but nobody knows.
+    # Whose words these are nobody knows.
     beside = replace(asked, text=asked.left_out, kind="quoted", files=())
     quoted = [framed(beside)] if asked.left_out else []
     return "\n\n".join([*history, *now, framed(asked), *quoted, *([AFTER, *came] if came else [])])

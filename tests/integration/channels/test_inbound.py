@@ -158,7 +158,8 @@ async def beyond(house: House, *came: dict[str, object]) -> set[int]:
 async def test_of_an_update_only_what_is_used_is_kept() -> None:
     [read] = updates.pared([said(1, 77, "hi\0"), {"update_id": True}, "nothing"])
     chat, who = {"id": 77}, {"id": 77, "first_name": "Sam"}
-    assert read["message"] == {"message_id": 1, "date": 1790000000, "text": "hi\ufffd", "from": who, "chat": chat}
+    kept = {"message_id": 1, "date": 1790000000, "text": "hi\ufffd", "quote": {"text": "hi\ufffd"}}
+    assert read["message"] == {**kept, "from": who, "chat": chat}
     [odd] = updates.pared([{"update_id": 2, "message": {"text": ["a"], "from": 3}, "poll": {}}])
     assert odd == {"update_id": 2, "message": {"text": None, "from": 3}}
 
@@ -286,7 +287,7 @@ async def test_a_server_with_nothing_new_is_not_asked_at_once_and_one_that_refus
 
 
 ALBUM_BOT = "4251"
-CAME = "SELECT text, attachments FROM switchboard.inbox WHERE sender = $1 ORDER BY text"
+CAME = "SELECT text, quoted, attachments FROM switchboard.inbox WHERE sender = $1 ORDER BY text"
 
 
 def photo(number: int, sender: int, album: str, **more: object) -> dict[str, object]:
@@ -307,7 +308,12 @@ async def test_an_album_is_one_message_with_all_its_files_however_they_come(stil
     # The provider brings the first alone, words and all; somebody else's photo names the same album.
     brought = [
         [photo(1, one, "7")],
-        [photo(2, other, "7"), photo(3, one, "7", caption=message), photo(4, one, "8"), photo(5, one, "7")],
+        [
+            photo(2, other, "7", quote={"text": "this one"}),
+            photo(3, one, "7", caption=message),
+            photo(4, one, "8"),
+            photo(5, one, "7"),
+        ],
     ]
 
     async def answer(request: web.Request) -> web.Response:
@@ -327,7 +333,7 @@ async def test_an_album_is_one_message_with_all_its_files_however_they_come(stil
     assert (first["text"], files(first)) == ("", ["4"])
     assert (second["text"], files(second)) == (message, ["1", "3", "5"])
     [theirs] = await still_house.sql.fetch(CAME, str(other))
-    assert files(theirs) == ["2"]
+    assert (files(theirs), theirs["quoted"]) == (["2"], "this one")
 
 
 async def handled_each(house: House, bot: str, said: list[dict[str, object]], ends: tuple[int, ...]) -> None:

@@ -42,6 +42,16 @@ async def test_what_another_butler_said_is_not_shown_as_what_is_answered(still_h
         assert (await turns.answered_by(still_house.sql, asks) is not None) == is_shown
 
 
+async def test_what_the_owner_marked_of_a_message_stands_below_the_answer(still_house: House, message: str) -> None:
+    marked = {"payload": {"quoted": "2. the hairdresser"}}
+    [session] = await begun(still_house, event(f"/health {message} cancel this one", OWNER, **marked))
+    *_, own, quoted = (await asked(still_house, session)).prompt.split("\n\n")
+    assert own.endswith(f"{message} cancel this one\n</message>")
+    assert quoted.startswith('<message from="unverified" forwarded_by="owner" ')
+    assert ' kind="quoted" ' in quoted
+    assert quoted.endswith("\n2. the hairdresser\n</message>")
+
+
 async def test_a_reply_to_an_approval_card_says_which_request_it_answers(still_house: House, message: str) -> None:
     chat = new_chat()
     for said in ("Lunch at two?", "Dinner at eight?"):
