@@ -7,10 +7,8 @@ from typing import Final
 from butlers.butler import Context
 from butlers.notices import explained
 from butlers.sessions import notices
-from shared.channels import CHANNELS
 from shared.display import conversation
 from shared.errors import Forbidden
-from shared.loops import pause
 from shared.storage import schedules, session_list, sessions, turns
 from shared.storage.sessions import Claimed
 
@@ -89,7 +87,6 @@ async def _asks(context: Context, claimed: Claimed) -> Worded | None:
         return Worded(_framed(claimed.butler, claimed.prompt), OWN)
     if claimed.cause != sessions.MESSAGE:
         return Worded(claimed.prompt, CHOOSES if claimed.cause == session_list.CLASSIFY else "")
-    await _heard_out(context, claimed)
     async with context.db.work() as connection:
         found = await turns.received(connection, claimed.id)
         if found is None:
@@ -105,16 +102,6 @@ async def _asks(context: Context, claimed: Claimed) -> Worded | None:
     now = replace(found.turn, text=claimed.prompt)
     told = f"{WRITTEN} {TO_THEM}" if theirs is not None else WRITTEN
     return Worded(conversation.prompt_of(now, before, theirs=theirs is not None, after=after), told)
-
-
-async def _heard_out(context: Context, claimed: Claimed) -> None:
-    """Wait until what a chat brings with a message has come: a comment is there before what it forwards."""
-    async with context.db.work() as connection:
-        found = await turns.received(connection, claimed.id)
-        if found is None or CHANNELS[found.place.channel].thread.address is None:
-            return
-        left = await session_list.seconds_until(connection, claimed.id, context.settings.timings.said_together)
-    await pause(context.stopping, left)
 
 
 def _framed(butler: str, words: str) -> str:

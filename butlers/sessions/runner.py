@@ -119,9 +119,11 @@ class Runner:
     async def _see_to(self, place: Place) -> None:
         context, ending = place.context, self._endings[place.context.name]
         async with context.db.work() as connection:
-            needs = await sessions.needs(connection, context.name)
+            needs = await sessions.needs(connection, context.name, context.settings.timings.said_together)
             if needs.noticed and not needs.waiting and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
+        if needs.soon is not None:
+            asyncio.get_running_loop().call_later(needs.soon, self.wake, context.name)
         if needs.lapsed:
             await give_up(place)
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
@@ -166,6 +168,7 @@ def _terms(place: Place, *, owners_only: bool) -> Terms:
         nonce=context.new_id().replace("-", "")[:16],
         hears=setup.runtime.hears,
         owners_only=owners_only,
+        together=context.settings.timings.said_together,
     )
 
 

@@ -205,14 +205,3 @@ async def demand_room(connection: Connection, butler: str, asked: AskedSession) 
             f"{asked.asked_by} has asked {butler} too often: {MOST_ASKED_OPEN} at once, {MOST_ASKED_A_DAY} in a day.",
             "Wait for the answers.",
         )
-
-
-YOUNGER: Final = """
-SELECT extract(epoch FROM least(created_at + $2::interval - clock_timestamp(), $2))::float8
-FROM shared.sessions WHERE id = $1
-"""
-
-
-async def seconds_until(connection: Connection, session_id: str, age: timedelta) -> float:
-    """Return the seconds until a session has waited and run for so long in all; 0 if it has."""
-    return max(0.0, await connection.fetchval(YOUNGER, UUID(session_id), age) or 0.0)

@@ -186,10 +186,16 @@ class Needs:
     untold: bool
     # Something waits for which a session may be begun.
     noticed: bool = False
+    # In so many seconds words are heard out that are not yet.
+    soon: float | None = None
 
 
-NEEDS = """
+# Whoever writes may change it at once, or forward what it speaks of: a session hears that too before it begins.
+FRESH = "cause = 'message' AND created_at BETWEEN clock_timestamp() - $2::interval AND clock_timestamp()"
+NEEDS = f"""
 SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
+    extract(epoch FROM min(created_at) FILTER (WHERE status = 'waiting' AND {FRESH}) + $2::interval
+        - clock_timestamp())::float8 AS soon,
     coalesce(bool_or(lease_until < clock_timestamp()), false) AS lapsed,
     coalesce(bool_or(untold IS NOT NULL), false) AS untold,
     EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)
@@ -198,9 +204,9 @@ FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NU
 """
 
 
-async def needs(connection: Connection, butler: str) -> Needs:
-    """Return what has to be seen to; one look, whatever there is."""
-    row = await connection.fetchrow(NEEDS, butler)
+async def needs(connection: Connection, butler: str, together: timedelta = timedelta()) -> Needs:
+    """Return what has to be seen to; one look, whatever there is. What somebody wrote is heard out for `together`."""
+    row = await connection.fetchrow(NEEDS, butler, together)
     return Needs(**row) if row else Needs(waiting=False, lapsed=False, untold=False)
 
 
@@ -220,6 +226,8 @@ class Terms:
     hears: bool = False
     # Whether nothing is claimed but what the owner wrote or asked, and whose that is to be.
     owners_only: bool = False
+    # How long what somebody wrote is heard out before it is claimed.
+    together: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,7 @@ cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR owne
 # what the others run.
 OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
-    cause IN ('ask', 'classify') OR owners_words IS NOT NULL AS owners,
+    cause IN ('ask', 'classify') OR owners_words IS NOT NULL AS owners, {FRESH} AS fresh,
     cause = 'message' AND EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
         AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions
@@ -286,7 +294,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     What was stopped while it waited ends here, and so does what finds the dollars of the day spent. The owner's words
     stay where they are while a session runs that may be told them.
     """
-    rows = await connection.fetch(OPEN, butler)
+    rows = await connection.fetch(OPEN, butler, terms.together)
     for row in rows:
         if row["status"] == "waiting" and row["stopped"]:
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
@@ -294,7 +302,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     waiting = [
         row["id"]
         for row in rows
-        if row["status"] == "waiting" and not row["stopped"] and not (heard and row["offered"])
+        if row["status"] == "waiting" and not row["stopped"] and not row["fresh"] and not (heard and row["offered"])
         if row["owners"] or not terms.owners_only
     ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.

@@ -1,6 +1,5 @@
 """Who may begin work by writing, what a session is asked then, and what becomes of everybody else's words."""
 
-import asyncio
 import tomllib
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -102,13 +101,10 @@ async def test_what_comes_late_says_when_it_was_written(still_house: House, mess
 async def test_what_a_chat_brings_right_after_words_stands_in_their_prompt(still_house: House, message: str) -> None:
     forwards = {"kind": "forward"}
     [session] = await begun(still_house, event(f"/health {message} put this down", OWNER))
-    context = still_house.context("health", said_together=timedelta(seconds=3))
-    reading = asyncio.create_task(worded(context, claimed_as(session)))
     await begun(still_house, event(f"{message} dentist", OWNER, event=forwards))
     [other] = await begun(still_house, event(f"{message} and this", OWNER))
     await begun(still_house, event(f"{message} barber", OWNER, event=forwards))
-    found, next_one = await reading, await asked(still_house, other)
-    assert found is not None
+    found, next_one = await asked(still_house, session), await asked(still_house, other)
     words, after = found.prompt.split(AFTER)
     assert words.endswith(f"/health {message} put this down\n</message>\n\n")
     assert after.startswith('\n\n<message from="unverified" forwarded_by="owner" channel="telegram" verified="no"')

@@ -282,6 +282,15 @@ async def test_who_asks_in_a_terminal_and_reads_nothing_is_told(
             assert await told(house, message) == 1
 
 
+async def test_words_that_are_heard_out_begin_by_themselves(house: House, message: str) -> None:
+    at = place(house, [SHORT])
+    # No look of the runner's own comes in time.
+    rare = replace(at, context=house.context("greeter", session_look=600.0, said_together=timedelta(seconds=0.5)))
+    session_id = await enqueue(house, message, "message")
+    async with Run(rare):
+        await until_it_is(house, session_id, "stopped")
+
+
 async def test_a_message_that_is_answered_by_nobody_is_marked(house: House, message: str) -> None:
     session_id = await enqueue(house, message, request_context={"request_id": message})
     async with Run(place(house, [SAYS])):  # words that nobody reads

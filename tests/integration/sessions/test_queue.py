@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
@@ -210,3 +211,21 @@ async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_hous
     await still_house.sql.execute(LAPSED)
     async with still_house.context("greeter").db.work() as connection:
         assert len(await sessions.lapsed(connection, "greeter")) == 20
+
+
+async def test_what_somebody_wrote_is_heard_out_before_it_is_claimed(still_house: House) -> None:
+    changed = await enqueued(still_house, "Tell Anna yes.", cause="message")
+    other = await enqueued(still_house, "Water the roses.")
+    patient = replace(terms(2), together=timedelta(minutes=1))
+    claimed = await claim(still_house, patient)
+    assert claimed is not None
+    assert claimed.id == other
+    assert await claim(still_house, patient) is None
+    async with still_house.context("greeter").db.work() as connection:
+        needs = await sessions.needs(connection, "greeter", patient.together)
+        assert needs.soon is not None
+        assert 50 < needs.soon <= 60
+    assert await sessions.change_prompt(still_house.sql, changed, "Tell Anna no.")
+    claimed = await claim(still_house, terms(2))
+    assert claimed is not None
+    assert (claimed.id, claimed.prompt) == (changed, "Tell Anna no.")
