@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from shared.channels import CHANNELS
 from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
 from shared.display.visible import said
 
@@ -111,6 +112,11 @@ def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKN
 def about_thread(intent: str) -> str:
     """Return what a butler is told if nothing proves its thread; `intent` is the one the message goes out with."""
     return UNSEEN_MESSAGE if intent == "react" else NEW_MESSAGE
+
+
+def reaches_nobody(channel: str) -> str:
+    """Return what is said of a message by a channel that is the sandbox while another is live: "Sent" would mislead."""
+    return f"Nothing is live {CHANNELS[channel].via}: it goes into the sandbox and reaches nobody."
 
 
 def withdrawn(butler: str) -> str:

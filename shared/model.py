@@ -136,6 +136,8 @@ class Facts:
     restored: float | None = None
     # Whether the owner put other words in its place.
     changed: bool = False
+    # Whether the channel is the sandbox while another is live, so that nobody is reached; judging does not lean on it.
+    is_played: bool = False
     # The reference of another message of this request to this address that is in flight, or may have arrived.
     similar: str | None = None
     # Until when, as seconds since 1970, nothing is asked of the owner there.

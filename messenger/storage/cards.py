@@ -238,13 +238,16 @@ async def ask_bounced(connection: Connection, burst: int, timings: Timings) -> i
     return len(await connection.fetch(ASK_BOUNCED, *within))
 
 
-# What a rule or the owner let out, and did not go: an edit makes no sound.
+# What a rule or the owner let out, and did not go: an edit makes no sound. What the owner was to be told is known to
+# whoever called, who may be a clock: the owner is told of it too, where another channel may bring it.
 ASK_NOT_DELIVERED: Final = f"""
 WITH ended AS (
     SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'not_delivered' AS card_kind,
         row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
     FROM messenger.deliveries d
-    WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
+    WHERE d.status IN ('failed', 'expired', 'dead') AND (d.class = 'third_party' OR (d.class = 'owner' AND EXISTS (
+            SELECT FROM messenger.owner_at o WHERE o.channel <> d.channel
+                AND (o.realm <> 'sandbox' OR d.realm = 'sandbox'))))
         AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
         AND NOT EXISTS (SELECT FROM shared.pending_actions q
             WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
@@ -255,7 +258,7 @@ WITH ended AS (
 
 
 async def ask_not_delivered(connection: Connection, burst: int, timings: Timings) -> int:
-    """Queue the cards about what was let out and did not go."""
+    """Queue the cards about what was let out and did not go, to others or to the owner."""
     within = (timings.card_elsewhere, burst, timings.end_told, timings.burst_window)
     return len(await connection.fetch(ASK_NOT_DELIVERED, *within))
 

@@ -60,7 +60,8 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         )
         current = await _admit_decided(connection, by, new, decision, notifications.lasts(action.intent))
         about = answers.about_thread(action.intent) if action.unproved and decision.verdict != "deny" else None
-        return replace(current, note=" ".join(filter(None, [current.note, about])) or None)
+        nobody = answers.reaches_nobody(delivery.channel) if facts.is_played else None
+        return replace(current, note=" ".join(filter(None, [current.note, about, nobody])) or None)
 
 
 async def _lineage(connection: Connection, by: Admitter, call: NotifyCall, *, to_others: bool) -> str:

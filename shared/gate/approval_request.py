@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from shared.channels import CHANNELS, realms
+from shared import answers
+from shared.channels import realms
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
 from shared.display.approval import Asked
@@ -30,8 +31,6 @@ WHERE action_id = $1 AND actor IN ('messenger', 'owner') AND event_type IN ('par
 """
 # That no rule allows it holds for every question, and a missing address stands in the first line.
 OF_COURSE: Final = frozenset({"nothing_allows", "no_identifier"})
-# Said where another channel is live, so that the owner does not take "Sent" for more than it is.
-REACHES_NOBODY: Final = "Nothing is live {via}: it goes into the sandbox and reaches nobody."
 
 
 async def asked(connection: Connection, action: Record) -> Asked:
@@ -46,7 +45,7 @@ async def asked(connection: Connection, action: Record) -> Asked:
     findings = await _findings(connection, action, envelope, target)
     reasons = [one.text for one in findings if one.code not in OF_COURSE]
     if action["realm"] == realms.SANDBOX and await realms.is_played(connection, delivery.channel):
-        reasons.append(REACHES_NOBODY.format(via=CHANNELS[delivery.channel].via))
+        reasons.append(answers.reaches_nobody(delivery.channel))
     said = [one.text for one in findings]
     house = {why_asked(envelope.origin_butler, findings), why_missing(envelope, target.contact_name or "")}
     return Asked(

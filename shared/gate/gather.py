@@ -42,5 +42,6 @@ async def gather(
         brakes=brakes,
         sender=sender,
         restored=restored,
+        is_played=row["is_played"] is True,
         wanted_back=row.get("wanted_back") is True,
     )

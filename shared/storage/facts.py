@@ -12,6 +12,8 @@ FACTS = """
 SELECT
     (SELECT realm FROM shared.channels WHERE channel = $1) AS realm,
     (SELECT sender FROM shared.channels WHERE channel = $1) AS sender,
+    (SELECT bool_or(channel = $1 AND realm = 'sandbox') AND bool_or(realm <> 'sandbox')
+        FROM shared.channels) AS is_played,
     coalesce((SELECT jsonb_agg(jsonb_build_object(
         'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
         'max_uses', r.max_uses, 'max_per_day', r.max_per_day, 'realm', r.realm,
@@ -52,7 +54,7 @@ async def facts(
     *,
     approval: bool,
 ) -> Record | None:
-    """Return realm, sender, rules, brakes and restored, in one view of the database.
+    """Return realm, sender, is_played, rules, brakes and restored, in one view of the database.
 
     Only rules come that may speak of `whom`, a contact and an address, both folded; each with its uses by other
     notifications. If asked for, also `yes`, the owner's that stands (id,

@@ -10,6 +10,8 @@ from messenger.cards import approval, base, kinds
 from shared.config.timings import STANDARD
 from shared.display.approval import Asked, lines
 from shared.gate import owner_decision
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
 from shared.gate.approval_request import asked
 from shared.storage import contacts, pending_actions
 from tests.integration.house import House, button_data
@@ -30,6 +32,7 @@ INSERT INTO shared.approval_events (event_type, action_id, notification_id, acto
 VALUES ('parked', $1, $2, $3, $4, '{"surface": "telegram: owner"}')
 """
 UNKNOWN = "This address is not in your contacts."
+REACHES_NOBODY = "Nothing is live on Telegram: it goes into the sandbox and reaches nobody."
 REALM = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
 
 
@@ -56,11 +59,15 @@ async def test_the_houses_reasons_are_said_once_and_those_of_course_not_at_all(s
 async def test_what_stays_in_the_sandbox_beside_a_live_channel_is_said_to_reach_nobody(still_house: House) -> None:
     told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
     await still_house.sql.execute(REALM, "live")
+    context = still_house.context("greeter")
+    by = Admitter("greeter", context.db, context.settings.approval_ttl, context.new_id)
     try:
         played = (await question(still_house, told)).findings
+        to_owner = await admit(by, accept("greeter", {"channel": "telegram", "message": f"words {uuid4()}"}))
     finally:
         await still_house.sql.execute(REALM, "sandbox")
-    assert played == (UNKNOWN, "Nothing is live on Telegram: it goes into the sandbox and reaches nobody.")
+    assert played == (UNKNOWN, REACHES_NOBODY)
+    assert to_owner.note == REACHES_NOBODY
 
 
 @pytest.mark.parametrize("summary", ["It is urgent.", UNKNOWN, f"The owner wants this. {UNKNOWN}"])

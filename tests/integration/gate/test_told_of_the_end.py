@@ -140,6 +140,17 @@ async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: Hous
     assert "Expired before" in text
 
 
+async def test_what_the_owner_was_to_be_told_and_did_not_go_is_told_too(still_house: House, message: str) -> None:
+    await still_house.fault(message, "403", times=1)
+    await enqueue(still_house, await admitted(still_house, message))
+    for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
+        await work(still_house.worker())
+    await cards_written(still_house)
+    await all_cards(still_house)
+    (text,) = told_of(still_house, message)
+    assert "Not delivered: greeter's message to Owner by Telegram" in text
+
+
 async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.sql.execute(RULES_OFF)

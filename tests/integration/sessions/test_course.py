@@ -23,7 +23,8 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Record
 from shared.errors import ButlersError
-from shared.storage import session_steps, sessions
+from shared.storage import contacts, rules, session_steps, sessions
+from shared.storage.rules import NewRule
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
 from tests.rig.children import child_of, children
@@ -308,6 +309,20 @@ async def test_no_key_that_a_session_states_keeps_the_owner_from_being_told(hous
         assert answer["status"] == "ok"
     async with Run(place(house, [SAYS])):  # words that nobody reads
         assert await told(house, f"answered nobody. It was asked: “{message}”") == 1
+
+
+async def test_what_the_owner_forbids_to_say_keeps_nothing_else_untold(house: House, message: str) -> None:
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    muted = NewRule("deny", {"contact_id": owner["id"]}, "greeter")
+    rule = await rules.add(house.sql, muted, owner["id"], realm="sandbox")
+    first = await enqueue(house, f"{message} first", request_context={"request_id": message})
+    async with Run(place(house, [SAYS])):
+        while (await until_it_is(house, first, "done"))["untold"] is not None:
+            await asyncio.sleep(0.02)
+        await rules.revoke(house.sql, rule, owner["id"])
+        await enqueue(house, f"{message} then", request_context={"request_id": message})
+        assert await told(house, f"answered nobody. It was asked: “{message} then”") == 1
 
 
 async def test_who_asked_the_owner_something_has_answered(house: House, message: str) -> None:
