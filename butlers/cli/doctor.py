@@ -150,7 +150,7 @@ async def _keyring(connection: Connection, settings: Settings, expected: Sequenc
 async def _watched(connection: Connection) -> AsyncIterator[Result]:
     """Check that the owner is asked where it counts, and that the audit is being sealed."""
     if unasked := await realms.console_only(connection):
-        yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
+        yield Result("asking", "wrong", *unasked)
     if unsealed := await unsealed_too_long(connection):
         remedy = "If this lasts two minutes, check the Messenger's log and restart it."
         yield Result("audit", "wrong", unsealed, remedy)

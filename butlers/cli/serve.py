@@ -184,7 +184,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say(f"{name:<14} {url}{'' if page else '/mcp'}")
     connection = await connect(dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
     try:
-        wrong = await realms.console_only(connection)
+        unasked = await realms.console_only(connection)
         link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24), link_users(settings))
     finally:
         await connection.close()
@@ -195,8 +195,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
             say(f"{CHANNELS[name].label.capitalize()} messages go to the sandbox: {credential.variable} is not set.")
     for text, remedy in realms.in_clear(settings).values():
         say(f"Warning: {text} {remedy}")
-    if wrong:
-        say(f"Warning: {wrong} {realms.ASK_ELSEWHERE}")
+    if unasked:
+        say(f"Warning: {' '.join(unasked)}")
     say("All daemons share this one process; to separate them, run each with `butlers run NAME`.")
     if not keystore.read(settings.home, keystore.UP).has_login:
         say(logins.ONE_ROLE)

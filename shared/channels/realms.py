@@ -23,6 +23,7 @@ CONSOLE_ONLY: Final = "Live messages can be approved only in the console, becaus
 ASK_ELSEWHERE: Final = (
     "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
 )
+PAIR: Final = "Run `butlers pair telegram`, open the link that it prints, and press Start."
 
 NOTED = "SELECT channel, realm FROM shared.channels"
 SENDER = "SELECT sender FROM shared.channels WHERE channel = $1"
@@ -139,13 +140,14 @@ async def is_played(connection: Connection, channel: str) -> bool:
     return bool(await connection.fetchval(PLAYED, channel))
 
 
-async def console_only(connection: Connection) -> str | None:
-    """Return why live messages can be asked about only on the console, or None where that is not so."""
+async def console_only(connection: Connection) -> tuple[str, str] | None:
+    """Return why live messages can be asked about only on the console, and the remedy; None where that is not so."""
     telegram = await connection.fetchval(UNASKED)
     if telegram is None:
         return None
-    why = "Telegram is the sandbox" if telegram == SANDBOX else "the owner has no private chat with the bot"
-    return f"{CONSOLE_ONLY} {why}."
+    if telegram == SANDBOX:
+        return f"{CONSOLE_ONLY} Telegram is the sandbox.", ASK_ELSEWHERE
+    return f"{CONSOLE_ONLY} the owner has no private chat with the bot.", PAIR
 
 
 async def sender(connection: Connection, channel: str) -> str:

@@ -122,10 +122,19 @@ async def test_where_no_live_channel_has_an_owner_it_is_asked_on_the_console_unt
     own = await ask(mixed, "telegram")
     assert await written(mixed, own, burst=1) == ["telegram"], "what cannot be asked keeps nothing waiting"
     assert [await written(mixed, one) for one in waits] == [[], [], []]
-    assert await realms.console_only(mixed.sql) == f"{realms.CONSOLE_ONLY} Telegram is the sandbox."
+    why = f"{realms.CONSOLE_ONLY} Telegram is the sandbox."
+    assert await realms.console_only(mixed.sql) == (why, realms.ASK_ELSEWHERE)
     await mixed.sql.execute(OWNERS_MAIL, INVENTED, ADDRESS)
     assert [await written(mixed, one) for one in waits] == [["email"]] * 3
     assert await realms.console_only(mixed.sql) is None
+
+
+async def test_a_bot_that_is_not_paired_yet_is_said_with_the_command_that_pairs_it(mixed: House) -> None:
+    await set_realms(mixed, ("telegram",))
+    await mixed.sql.execute(CHAT, "600000001", str(OWNER))
+    unasked = await realms.console_only(mixed.sql)
+    await mixed.sql.execute(CHAT, str(OWNER), "600000001")
+    assert unasked == (f"{realms.CONSOLE_ONLY} the owner has no private chat with the bot.", realms.PAIR)
 
 
 async def test_a_digest_lists_in_the_sandbox_nothing_that_is_live(cluster: Cluster) -> None:
