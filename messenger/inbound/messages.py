@@ -21,7 +21,7 @@ from shared.contracts import IngestAttachment, IngestEnvelope, IngestEvent, Inge
 from shared.db.pool import Connection, Record
 from shared.display.approval import titled
 from shared.display.question import LATE, own_words
-from shared.display.visible import visible
+from shared.display.visible import quoted, visible
 from shared.errors import InvalidInput
 from shared.storage import contacts, pairings, pending_actions, questions
 from shared.storage.questions import Given
@@ -284,7 +284,9 @@ async def _answer_question(
         return "command_not_here", [commands.answer(message, realms.NOT_HERE)]
     if row["open"] and not row["allow_text"]:
         return "not_a_choice", [commands.answer(message, ONLY_BUTTONS)]
-    words = own_words(text) if isinstance(text, str) else None
+    words, marked = own_words(text) if isinstance(text, str) else None, _marked(message)
+    if words is not None and marked is not None:
+        words = own_words(f"{quoted(marked)}\n{words}")
     if words is None:
         return "not_a_choice", [commands.answer(message, NO_WORDS)]
     given = Given(text=words)

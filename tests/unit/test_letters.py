@@ -356,6 +356,7 @@ def test_a_subject_that_somebody_else_wrote_is_nobodys_words() -> None:
 def test_html_is_read_as_a_person_sees_it() -> None:
     shown = "<style>p{}</style><p>Yes &amp; <b>no</b><br>1 < 2</p><!-- secret --><script>x</script>"
     assert seen_text(shown) == "Yes & no\n1 < 2"
+    assert seen_text("<table><tr><td>12</td><td>95 EUR</td></tr></table>").split() == ["12", "95", "EUR"]
     reply = (
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )

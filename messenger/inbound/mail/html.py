@@ -30,7 +30,8 @@ _QUOTE: Final = re.compile(
 # From here on Outlook repeats the mail that is answered or forwarded, without any other sign.
 _THE_REST: Final = re.compile(r"id\s*=\s*[\"']?(?:x_)*(?:divRplyFwdMsg|appendonsend)\b", re.ASCII | re.IGNORECASE)
 _BREAKS: Final = frozenset(
-    {"br", "p", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr"} | {f"h{size}" for size in range(1, 7)}
+    {"br", "p", "div", "section", "article", "pre", "table", "tr", "td", "th", "ul", "ol", "li", "dl", "dt", "dd"}
+    | {"blockquote", "hr", *(f"h{size}" for size in range(1, 7))}
 )
 
 

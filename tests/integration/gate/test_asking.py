@@ -186,6 +186,11 @@ async def test_words_answer_where_they_are_allowed(desk: Desk, message: str) -> 
     assert stands["text"] == "Ask me tomorrow"
 
 
+MARKED: Final = """
+INSERT INTO messenger.updates (bot, update_id, body) SELECT bot, $2::bigint, jsonb_build_object('update_id', $2::bigint,
+    'message', (body -> 'message') || jsonb_build_object('message_id', $2::bigint) || $3::jsonb)
+FROM messenger.updates WHERE update_id = $1
+"""
 CHANGED: Final = """
 INSERT INTO messenger.updates (bot, update_id, body) SELECT bot, $2::bigint, jsonb_build_object('update_id', $2::bigint,
     'edited_message', (body -> 'message') || jsonb_build_object('text', $3::text, 'edit_date', $2::bigint))
@@ -204,6 +209,18 @@ async def test_the_owner_is_told_once_that_an_answer_stays_as_it_was_first(desk:
         await desk.house.handled(number)
     assert len(desk.house.sent(stays)) == 1
     assert (await desk.row(question))["choice"] == "At 8 pm"
+
+
+async def test_the_part_that_is_marked_of_a_card_goes_with_the_answer(desk: Desk, message: str) -> None:
+    question = await desk.asks(f"{message}\n- milk\n- bread", allow_text=True)
+    card, other = await desk.card(message), await desk.asks(f"other {message}", allow_text=True)
+    handled = await reply(desk, await desk.card(f"other {message}"), "First")
+    marked = {"reply_to_message": {"message_id": int(str(card["provider_id"]))}, "quote": {"text": "- bread"}}
+    number = handled["update_id"] + 1000
+    await desk.house.sql.execute(MARKED, handled["update_id"], number, {**marked, "text": "this one"})
+    await desk.house.handled(number)
+    assert (await desk.row(question))["choice"] == "> - bread\nthis one"
+    assert (await desk.row(other))["choice"] == "First"
 
 
 async def test_words_do_not_answer_where_they_are_not(desk: Desk, message: str) -> None:
