@@ -44,6 +44,12 @@ CREATE OR REPLACE VIEW shared.turns WITH (security_barrier) AS
         AND (n.origin_butler = shared.me() OR pg_has_role(current_user, 'butlers_group_console', 'MEMBER')
             OR pg_has_role(current_user, 'butlers_group_owner', 'MEMBER'))
     UNION ALL
+    SELECT a.id, a.origin_butler, NULL, NULL, NULL, 'request', a.tool_name || ': ' || t.says,
+        NULL, NULL, NULL, NULL, false, NULL, NULL, false, a.requested_at, NULL, NULL, NULL
+    FROM shared.pending_actions a JOIN shared.tool_calls t ON t.id = a.id
+    WHERE a.origin_butler = shared.me() OR pg_has_role(current_user, 'butlers_group_console', 'MEMBER')
+        OR pg_has_role(current_user, 'butlers_group_owner', 'MEMBER')
+    UNION ALL
     SELECT q.id, q.origin_butler, own.channel, own.endpoint, own.lookup, half.kind, half.text,
         CASE WHEN half.kind = 'answer' THEN own.lookup END, CASE WHEN half.kind = 'answer' THEN own.name END,
         CASE WHEN half.kind = 'answer' THEN own.id END, CASE WHEN half.kind = 'answer' THEN own.name END,

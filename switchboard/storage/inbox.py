@@ -156,7 +156,8 @@ EXISTS (SELECT FROM switchboard.routing_rules r WHERE r.butler IS NULL AND coale
 # A message of ours by its number in that chat, or by its Message-ID at that address or, of who is proved to be the
 # contact $5, at any other of theirs, and where it came from.
 ANSWERED: Final = f"""
-SELECT n.id::text, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
+SELECT coalesce(n.id, CASE WHEN d.card_kind IN ('tool_call', 'call_ended', 'call_uncertain') THEN d.action_id END)::text
+        AS id, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
     LEFT JOIN shared.pending_actions a ON d.card_kind = 'approval' AND a.id = d.action_id
@@ -170,7 +171,7 @@ LIMIT 1
 
 
 async def ours_answered(connection: Connection, message: Record) -> Record | None:
-    """Return the message of ours that this one answers: its notification, or that of its card, and its butler.
+    """Return the message of ours that this one answers: its notification or call, or that of its card, and its butler.
 
     A card about a stranger's words is answered to that stranger's butler, and says which words it concerns, unless the
     stranger is blocked by now.

@@ -1,12 +1,17 @@
 """What a session is told of the message that the one before it answers."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from messenger.cards import kinds
 from shared.config.timings import STANDARD
+from shared.gate.tool_call import Declared, admit_call
 from shared.storage import turns
+from shared.storage.tool_calls import NewCall
 from tests.integration.daemon.test_conversations import ROW, asked
 from tests.integration.daemon.test_routing import begun, event
 from tests.integration.house import House
@@ -52,19 +57,33 @@ async def test_what_the_owner_marked_of_a_message_stands_below_the_answer(still_
     assert quoted.endswith("\n2. the hairdresser\n</message>")
 
 
-async def test_a_reply_to_an_approval_card_says_which_request_it_answers(still_house: House, message: str) -> None:
+async def message_to(house: House, message: str, what: str) -> str:
     chat = new_chat()
-    for said in ("Lunch at two?", "Dinner at eight?"):
-        await admitted(still_house, f"{message} {said}", recipient=chat)
+    await admitted(house, f"{message} {what}", recipient=chat)
+    return f"To {chat}: {message} {what}\n"
+
+
+async def call_of(house: House, message: str, what: str) -> str:
+    new = NewCall(str(uuid4()), "greeter", "water", f'{{"bed":"{what}"}}', f"{message} {what}", "low", repeatable=False)
+    async with house.context("greeter").db.work() as connection:
+        await admit_call(connection, new, Declared("ask", "low"), timedelta(hours=1))
+    return f"water: {message} {what}\n"
+
+
+@pytest.mark.parametrize("asks", [message_to, call_of])
+async def test_a_reply_to_a_card_says_which_request_it_answers(
+    still_house: House, message: str, asks: Callable[[House, str, str], Awaitable[str]]
+) -> None:
+    first, _ = [await asks(still_house, message, what) for what in ("at two?", "at eight?")]
     worker, numbers = still_house.worker(), list[object]()
     while not numbers:  # the owner's chat takes one at a time, those of other tests too
         async with still_house.context("messenger").db.work() as connection:
             await kinds.write_missing(connection, 1000, STANDARD)
         await work(worker)
-        numbers = [card["provider_id"] for card in still_house.cards(f"{message} Lunch at two?")]
+        numbers = [card["provider_id"] for card in still_house.cards(f"{message} at two?")]
     answers = {"reply_to": f"{OWNER}:{numbers[0]}"}
     [session] = await begun(still_house, event(f"{message} no, at three", OWNER, event=answers))
     blocks = (await asked(still_house, session)).prompt.split("\n\n")
     [block] = [one for one in blocks if ' kind="request" answered="yes" ' in one]
     assert session["butler"] == "greeter"
-    assert f"To {chat}: {message} Lunch at two?\n" in block
+    assert first in block
