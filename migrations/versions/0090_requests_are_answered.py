@@ -39,8 +39,7 @@ CREATE OR REPLACE VIEW shared.turns WITH (security_barrier) AS
             || coalesce(n.owner_text, n.envelope #>> '{delivery,message}', ''),
         NULL, NULL, NULL, NULL, false, NULL, NULL, false, n.created_at, NULL, NULL, NULL
     FROM shared.notifications n LEFT JOIN shared.contacts c ON n.whom = 'contact:' || c.id
-    WHERE n.third_party AND NOT EXISTS (SELECT FROM messenger.deliveries d
-            WHERE d.notification_id = n.id AND d.status = 'sent')
+    WHERE NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.notification_id = n.id AND d.status = 'sent')
         AND (n.origin_butler = shared.me() OR pg_has_role(current_user, 'butlers_group_console', 'MEMBER')
             OR pg_has_role(current_user, 'butlers_group_owner', 'MEMBER'))
     UNION ALL

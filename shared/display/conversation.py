@@ -109,7 +109,10 @@ def sender_of(turn: Turn) -> str:
 
 
 def framed(turn: Turn, most: int = LONGEST) -> str:
-    """Return a text in its block: who wrote it, by which channel, whether that is verified, and what was said."""
+    """Return a text in its block: who wrote it, by which channel, whether that is verified, and what was said.
+
+    What is quoted beside it stands in a block of its own behind it.
+    """
     about = {
         **_about(turn),
         "kind": KINDS.get(turn.kind, ""),
@@ -119,7 +122,10 @@ def framed(turn: Turn, most: int = LONGEST) -> str:
         "at": _instant(turn.written or turn.at),
         "arrived": _instant(turn.at) if turn.written else "",
     }
-    return f"<message {_attributes(about)}>\n{_text(turn.text, most)}\n</message>"
+    block = f"<message {_attributes(about)}>\n{_text(turn.text, most)}\n</message>"
+    # Whose words these are nobody knows.
+    beside = replace(turn, text=turn.left_out, kind="quoted", files=(), is_answered=False, left_out="")
+    return f"{block}\n\n{framed(beside, most)}" if turn.left_out else block
 
 
 def _instant(at: datetime) -> str:
@@ -189,14 +195,19 @@ def latest(turns: Sequence[Turn]) -> list[Turn]:
 
     INVARIANT: what is answered is among them and whole, whatever others said after it.
     """
-    kept, room = list[Turn](), MOST_CHARACTERS - sum(len(turn.text) for turn in turns if turn.is_answered)
+    kept, room = list[Turn](), MOST_CHARACTERS - sum(map(_length, filter(lambda turn: turn.is_answered, turns)))
     for place, turn in enumerate(reversed(turns)):
         if turn.is_answered:
             kept.append(turn)
         elif room > 0 and place < MOST_TURNS:
-            kept.append(turn if len(turn.text) <= room else replace(turn, text=f"{turn.text[:room]}{CUT}"))
-            room -= len(turn.text)
+            cut = replace(turn, text=f"{turn.text[:room]}{CUT}" if len(turn.text) > room else turn.text, left_out="")
+            kept.append(turn if _length(turn) <= room else cut)
+            room -= _length(turn)
     return kept[::-1]
+
+
+def _length(turn: Turn) -> int:
+    return len(turn.text) + len(turn.left_out)
 
 
 def with_answered(before: Sequence[Turn], answered: Turn | None) -> list[Turn]:
@@ -229,10 +240,7 @@ def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False,
     history = [THEIRS if theirs else BEFORE, *blocks] if blocks else []
     came = [framed(turn) for turn in latest(after)]
     now = [NOW] if blocks or came else []
-    # Whose words these are nobody knows.
-    beside = replace(asked, text=asked.left_out, kind="quoted", files=())
-    quoted = [framed(beside)] if asked.left_out else []
-    return "\n\n".join([*history, *now, framed(asked), *quoted, *([AFTER, *came] if came else [])])
+    return "\n\n".join([*history, *now, framed(asked), *([AFTER, *came] if came else [])])
 
 
 def prompt_to_classify(asked: Turn, butlers: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from messenger.verdict import Authorized, Blocked
 from shared.addresses import canonical
 from shared.auth.mac import tag, tag_matches
 from shared.channels import CHANNELS, realms
+from shared.channels.email import SPEC as EMAIL
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
 from shared.display.approval import local, titled, whom
@@ -32,6 +33,8 @@ ANSWER: Final = "sa"
 ADD: Final = "sc"
 IGNORE: Final = "si"
 BLOCK: Final = "sb"
+IN_DOUBT: Final = "Below it, which may be theirs or a quotation"
+MARKED: Final = "What they marked, to answer it"
 LABELS: Final = ((ANSWER, "Answer"), (ADD, "Add as contact"), (IGNORE, "Ignore"), (BLOCK, "Block"))
 HOW: Final = (
     "Reply to this message with what to say. A butler writes the answer. It is sent if you approve it, or if a rule of "
@@ -91,7 +94,7 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     block = f"To block the sender: butlers routes add nobody --message {row['id'][:8]}" if _names_somebody(row) else ""
     quotes = [Quote(row["text"] or "(no text)", "Message")]
     if row["left_out"]:
-        quotes.append(Quote(row["left_out"], "Below it, which may be theirs or a quotation"))
+        quotes.append(Quote(row["left_out"], IN_DOUBT if row["channel"] == EMAIL.name else MARKED))
     return title, Sheet("\n".join(lines), tuple(quotes), HOW if has_buttons else block)
 
 

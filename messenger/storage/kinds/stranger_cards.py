@@ -57,7 +57,7 @@ SELECT i.id::text, i.channel, left(i.sender, 1000) AS sender, left(i.display_nam
     left(i.conversation, 1000) AS conversation, i.kind, left(i.text, 25000) AS text, i.routed_to, i.stranger,
     i.verified, c.id::text AS contact_id, c.name AS contact, i.received_at, clock_timestamp() AS now,
     left(i.request_context ->> 'received_at', 100) AS observed,
-    CASE WHEN i.in_doubt THEN left(i.quoted, 25000) END AS left_out,
+    CASE WHEN i.in_doubt OR i.channel = 'telegram' THEN left(i.quoted, 25000) END AS left_out,
     CASE jsonb_typeof(i.attachments) WHEN 'array' THEN jsonb_array_length(i.attachments) ELSE 0 END AS files,
     coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
 FROM switchboard.inbox i

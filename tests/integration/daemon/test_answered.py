@@ -8,12 +8,15 @@ from uuid import uuid4
 import pytest
 
 from messenger.cards import kinds
+from messenger.cards.strangers import stranger
+from messenger.storage.kinds import stranger_cards
 from shared.config.timings import STANDARD
 from shared.gate.tool_call import Declared, admit_call
 from shared.storage import turns
 from shared.storage.tool_calls import NewCall
+from switchboard import incoming
 from tests.integration.daemon.test_conversations import ROW, asked
-from tests.integration.daemon.test_routing import begun, event
+from tests.integration.daemon.test_routing import begun, bring, event
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import admitted, enqueue, new_chat, work
@@ -55,6 +58,29 @@ async def test_what_the_owner_marked_of_a_message_stands_below_the_answer(still_
     assert quoted.startswith('<message from="unverified" forwarded_by="owner" ')
     assert ' kind="quoted" ' in quoted
     assert quoted.endswith("\n2. the hairdresser\n</message>")
+    [later] = await begun(still_house, event(f"/health {message} and the next one", OWNER))
+    assert quoted in (await asked(still_house, later)).prompt
+
+
+async def test_what_somebody_else_marked_stands_on_the_card(still_house: House, message: str) -> None:
+    row = await bring(still_house, event(f"{message} this one", new_chat(), payload={"quoted": "Tuesday"}))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    quotes = stranger.words(found, has_buttons=True)[1].quotes
+    assert [(one.text, one.label) for one in quotes][1:] == [("Tuesday", stranger.MARKED)]
+
+
+async def test_a_reply_to_the_card_of_what_the_owner_was_to_be_told_says_what_it_was(
+    still_house: House, message: str
+) -> None:
+    told = await admitted(still_house, message)
+    [session] = await begun(still_house, event(f"/greeter {message} again", OWNER))
+    found = await turns.received(still_house.sql, str(session["id"]))
+    assert found is not None
+    answered = await turns.answered_by(still_house.sql, replace(found, answers=told))
+    assert answered is not None
+    assert (answered.kind, answered.text.split(": ")[-1]) == ("request", message)
 
 
 async def message_to(house: House, message: str, what: str) -> str:
