@@ -60,7 +60,7 @@ def doctor(
 
 
 async def _examine(settings: Settings) -> list[Result]:
-    results = [*_keys(settings), *_channels(settings), *_network(settings)]
+    results = [*_keys(settings), *_network(settings)]
     try:
         async with as_owner(settings) as connection:
             results.append(Result("database", "ok", "It answers, and its schema matches this version."))
@@ -77,6 +77,9 @@ def _keys(settings: Settings) -> Iterator[Result]:
             "keys", "wrong", f"Other users can write to {settings.home}.", f"Run `chmod go-w {settings.home}`."
         )
     names = (*migrate.names_of(fleet.load(settings.fleet, settings.home)), keystore.UP)
+    if not any(keystore.folder(settings.home, name).exists() for name in names if name != keystore.OWNER):
+        # As in a container for commands alone, which the owner's key opens.
+        names = (keystore.OWNER,)
     for name in names:
         where = keystore.folder(settings.home, name)
         try:
@@ -90,14 +93,17 @@ def _keys(settings: Settings) -> Iterator[Result]:
     yield Result("keys", "ok", f"Checked {len(names)} in {settings.home / 'keys'}.")
 
 
-def _channels(settings: Settings) -> Iterator[Result]:
-    for channel, realm in realms.configured(settings).realms.items():
+async def _channels(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
+    """Say where messages go, as the Messenger has set it up; this command may not see what it sees."""
+    for channel, realm in (await realms.noted(connection)).items():
         credential = CHANNELS[channel].credential
-        if realm == realms.SANDBOX:
-            remedy = f"Set {credential.variable} to go live." if credential else ""
-            yield Result(channel, "warning", "Messages go to the sandbox and reach nobody.", remedy)
-        else:
+        if realm != realms.SANDBOX:
             yield Result(channel, "ok", f"Live, as {realm}.")
+            continue
+        remedy = f"Set {credential.variable} to go live." if credential else ""
+        if realms.realm_of(settings, channel) != realms.SANDBOX:
+            remedy = "It goes live when the Messenger is started again."
+        yield Result(channel, "warning", "Messages go to the sandbox and reach nobody.", remedy)
 
 
 def _network(settings: Settings) -> Iterator[Result]:
@@ -111,6 +117,8 @@ def _network(settings: Settings) -> Iterator[Result]:
 
 
 async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
+    async for result in _channels(connection, settings):
+        yield result
     yield await _owner(connection, settings)
     async for result in _roles(connection, settings):
         yield result

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import shutil
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -115,6 +117,18 @@ async def test_an_audit_that_is_not_sealed_is_named(patient: Fleet) -> None:
         messenger.send(signal.SIGCONT)
     assert text.startswith("1 lines of the log have been unsealed since ")
     assert remedy == "If this lasts two minutes, check the Messenger's log and restart it."
+
+
+async def test_where_the_owners_key_lies_alone_the_channels_are_as_the_messenger_says(
+    patient: Fleet, tmp_path: Path
+) -> None:
+    shutil.copytree(patient.house.home / "keys" / "owner", tmp_path / "keys" / "owner")
+    await patient.sql("UPDATE shared.channels SET realm = 'butlers@example.org' WHERE channel = 'email'")
+    _, out, _ = await patient.house.butlers("--home", str(tmp_path), "doctor")
+    await patient.sql("UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'")
+    assert "ok       email: Live, as butlers@example.org." in out
+    assert f"ok       keys: Checked 1 in {tmp_path / 'keys'}." in out
+    assert "There are no keys" not in out
 
 
 async def test_a_database_that_is_away_is_named(patient: Fleet) -> None:
