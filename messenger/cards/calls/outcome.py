@@ -23,12 +23,15 @@ SAID: Final = {
     "uncertain": "may or may not have run: the process that ran it stopped responding",
     "expired": "was approved, and did not run in time",
 }
+# No process here began it.
+RESTORED: Final = "may or may not have run: it waited in the backup that was restored"
 NOTHING_BY_ITSELF: Final = "It will not be run again unless it is asked for again."
 
 
 def words(call: Record) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told: every word of others is shown as data."""
-    title = f"{titled(call['origin_butler'])}'s {in_line(call['tool_name'])} {SAID[call['status']]}."
+    how = RESTORED if call["status"] == "uncertain" and not call["attempt"] else SAID[call["status"]]
+    title = f"{titled(call['origin_butler'])}'s {in_line(call['tool_name'])} {how}."
     error = json.loads(call["result"] or "{}").get("error")
     why = (Quote(str(error), "It said"),) if error and call["status"] == "failed" else ()
     quotes = (Quote(call["says"], "What it would do"), Quote(named_values(call["arguments"]), "With"), *why)

@@ -19,11 +19,12 @@ OF_A_CONTACT: Final = """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
-# that while; the rest waits until there is room, and is no news after $3.
+# that while and waits for the owner; the rest waits until there is room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
 WITH told AS (
     SELECT {OF_A_CONTACT} AS known, {OF_ONE} AS who, count(DISTINCT i.id) AS cards
     FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about WHERE d.card_kind = '{KIND}'
+        AND i.stranger = 'waits'
         AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp()
     GROUP BY known, who),
 fresh AS (

@@ -306,6 +306,8 @@ async def test_who_has_much_to_say_lets_others_come_first_as_places_come_free(st
         f"{message} 0",
     )
     assert await shown_of_strangers(still_house) == {f"{message} quiet"}
+    await still_house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE text = $1", f"{message} 1")
+    assert await shown_of_strangers(still_house) == {f"{message} 3"}, "what the owner has decided makes room"
 
 
 async def test_whose_address_is_written_in_many_ways_is_one_sender(still_house: House, message: str) -> None:

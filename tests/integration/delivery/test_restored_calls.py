@@ -8,10 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from messenger.cards.calls import outcome
 from messenger.delivery.witness import Witness
 from messenger.maintenance.reaper import reap_calls
 from shared.db import witness
 from shared.gate.tool_call import RUN_WITHIN, Declared, admit_call, begin_call
+from shared.storage import tool_calls
 from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_restored_work import before_a_start
 from tests.integration.delivery.test_restoring import BEHIND, STANDING, found_restored, lifted, watching
@@ -67,6 +69,11 @@ async def test_what_was_let_through_in_it_does_not_run_before_the_messenger_has_
     await watching(house).open(house.context("messenger"))
     assert [await house.sql.fetchval(STATUS, call) for call in (one, other)] == ["uncertain"] * 2
     assert await house.sql.fetchval(STANDING) == 1, "the owner is told once"
+    titles = [outcome.words(row)[0] for call in (one, other) if (row := await tool_calls.one(house.sql, str(call)))]
+    assert [("it waited in the backup" in title, "stopped responding" in title) for title in titles] == [
+        (False, True),
+        (True, False),
+    ]
     await lifted(house)
 
 
