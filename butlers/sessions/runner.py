@@ -47,6 +47,8 @@ class Runner:
         self._latest: dict[str, int] = {}
         self._numbers = count(1)
         self._telling: dict[str, asyncio.Task[None]] = {}
+        # The butlers that are looked at again as soon as the oldest words for them have been heard out.
+        self._heard_out: set[str] = set()
         self._woken = asyncio.Event()
         self._named: set[str] = set()
 
@@ -123,8 +125,9 @@ class Runner:
             needs = await sessions.needs(connection, context.name, context.settings.timings.said_together)
             if needs.noticed and not needs.waiting and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
-        if needs.soon is not None:
-            asyncio.get_running_loop().call_later(needs.soon, self.wake, context.name)
+        if needs.soon is not None and context.name not in self._heard_out:
+            self._heard_out.add(context.name)
+            asyncio.get_running_loop().call_later(needs.soon, self._is_heard_out, context.name)
         if needs.lapsed:
             await give_up(place)
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
@@ -146,6 +149,10 @@ class Runner:
         task = asyncio.create_task(_contained(place, claimed, ending), name=claimed.butler)
         self._running.add(task)
         task.add_done_callback(self._is_over)
+
+    def _is_heard_out(self, name: str) -> None:
+        self._heard_out.discard(name)
+        self.wake(name)
 
     def _is_over(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
