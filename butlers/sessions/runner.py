@@ -1,12 +1,11 @@
 """The runner: one loop per process that sees to the sessions of its butlers: claims, runs, gives up, and tells."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import count
 from typing import Final
 
-from butlers.butler import Answer, Context
+from butlers.butler import Context
 from butlers.sessions.course import Place, folder_of, lose, play, remove_folder
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
@@ -190,11 +189,6 @@ async def give_up(place: Place) -> None:
             await lose(connection, claimed, FALLEN_SILENT, await sessions.course(connection, claimed))
 
 
-def _is_forbidden(answer: Answer) -> bool:
-    error = answer.get("error")
-    return isinstance(error, Mapping) and error.get("class") == "forbidden"
-
-
 async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
     """Tell the owner what the rows say is untold, by the ordinary way of a message, each sentence once."""
     with apart(log, "the owner is not told of a session yet", butler=context.name):
@@ -210,8 +204,8 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
             # INVARIANT: no session can take it first, as it could a key.
             lineage = f"told:{row['id']}:{row['attempt']}:{row['status']}"
             answer = await tell(context, {"channel": channel, "message": row["untold"]}, lineage=lineage)
-            # What a rule of the owner's forbids is over, and keeps nothing else untold.
-            if answer.get("status") not in FINAL and not _is_forbidden(answer):
+            # What was admitted is the Messenger's, however it ended, and keeps nothing else untold.
+            if answer.get("status") not in FINAL and "notification_id" not in answer:
                 log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
                 await pause(stopping, context.settings.timings.session_told_again)
                 return

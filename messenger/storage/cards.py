@@ -207,8 +207,13 @@ async def ask_uncertain(connection: Connection, _burst: int, timings: Timings) -
     return len(await connection.fetch(ASK_UNCERTAIN, timings.card_elsewhere))
 
 
-# What ended in numbers, for its card: of each butler so many ($2) of a kind within $4; the console shows the rest.
+# What ended in numbers, for its card: of each butler so many ($2) of a kind within $4; the console shows the rest. What
+# has a card may get another one, by the next channel.
 A_FEW: Final = f"""
+placed AS (
+    SELECT ended.*, has_card, row_number() OVER (PARTITION BY origin_butler, has_card ORDER BY settled_at, id) AS place
+    FROM ended CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM messenger.deliveries c
+        WHERE c.card_kind = ended.card_kind AND c.about = ended.id AND c.revision = ended.attempt)) c (has_card)),
 told AS (
     SELECT card_kind, origin_butler, count(DISTINCT about) AS cards FROM messenger.deliveries
     WHERE card_kind IN ('bounced', 'not_delivered') AND created_at > clock_timestamp() - $4::interval
@@ -216,18 +221,16 @@ told AS (
 a AS (
     SELECT card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, attempt AS revision,
         origin_butler, settled_at AS at, false AS counted, realm
-    FROM ended LEFT JOIN told USING (card_kind, origin_butler) WHERE place + coalesce(cards, 0) <= $2)
+    FROM placed LEFT JOIN told USING (card_kind, origin_butler)
+    WHERE has_card OR place + coalesce(cards, 0) <= $2)
 {QUEUE}
 """
 # Whoever got a mail may say that it came back.
 ASK_BOUNCED: Final = f"""
 WITH ended AS (
-    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'bounced' AS card_kind,
-        row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
+    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'bounced' AS card_kind
     FROM messenger.deliveries d
-    WHERE d.status = 'bounced' AND d.settled_at > clock_timestamp() - $3::interval
-        AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.card_kind = 'bounced' AND c.about = d.id
-            AND c.revision = d.attempt)),
+    WHERE d.status = 'bounced' AND d.settled_at > clock_timestamp() - $3::interval),
 {A_FEW}
 """
 
@@ -242,17 +245,14 @@ async def ask_bounced(connection: Connection, burst: int, timings: Timings) -> i
 # whoever called, who may be a clock: the owner is told of it too, where another channel may bring it.
 ASK_NOT_DELIVERED: Final = f"""
 WITH ended AS (
-    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'not_delivered' AS card_kind,
-        row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
+    SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'not_delivered' AS card_kind
     FROM messenger.deliveries d
     WHERE d.status IN ('failed', 'expired', 'dead') AND (d.class = 'third_party' OR (d.class = 'owner' AND EXISTS (
             SELECT FROM messenger.owner_at o WHERE o.channel <> d.channel
                 AND (o.realm <> 'sandbox' OR d.realm = 'sandbox'))))
         AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
         AND NOT EXISTS (SELECT FROM shared.pending_actions q
-            WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
-        AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.card_kind = 'not_delivered' AND c.about = d.id
-            AND c.revision = d.attempt)),
+            WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)),
 {A_FEW}
 """
 

@@ -62,8 +62,9 @@ CREATE OR REPLACE VIEW shared.turns WITH (security_barrier) AS
         CROSS JOIN LATERAL (VALUES
             ('question', CASE WHEN q.popup THEN q.question ELSE q.title || ': ' || q.question END, q.asked_at),
             ('answer', q.choice, q.closed_at)) half (kind, text, at)
-    WHERE half.text IS NOT NULL AND q.show_at <= statement_timestamp()
-        AND (q.status = 'open' OR q.surface IS NOT NULL) AND (q.origin_butler = shared.me()
+    WHERE half.text IS NOT NULL
+        AND (q.surface IS NOT NULL OR (q.status = 'open' AND q.show_at <= statement_timestamp()))
+        AND (q.origin_butler = shared.me()
         OR pg_has_role(current_user, 'butlers_group_console', 'MEMBER')
         OR pg_has_role(current_user, 'butlers_group_owner', 'MEMBER'));
 """

@@ -167,11 +167,13 @@ def was_made_since(rule: Rule, restored: float | None) -> bool:
 def matches(rule: Rule, action: Action) -> bool:
     """Return whether the rule speaks of this action; one that allows must pin a contact or a recipient.
 
-    What the policy cannot read of a rule that blocks is taken to match, and of one that allows, not to.
+    What the policy cannot read of a rule that blocks is taken to match, and of one that allows, not to. One that blocks
+    holds for every bot and mail account, but for what was only played.
     """
-    if rule.origin_butler not in {None, action.origin} or rule.realm not in {None, action.realm}:
-        return False
     denies = rule.effect == "deny"
+    holds = rule.realm in {None, action.realm} or (denies and rule.realm != "sandbox")
+    if rule.origin_butler not in {None, action.origin} or not holds:
+        return False
     if not denies and not {"contact_id", "recipient"} & set(rule.constraints):
         return False
     return all(

@@ -131,8 +131,10 @@ async def _realm(connection: Connection, new: NewRule) -> str:
     if channel is None and "recipient" in new.constraints:
         channel = parse_recipient(new.constraints["recipient"]).channel
     realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
+    if new.effect == "deny":  # it holds for every account, and one made beside the sandbox is not for that alone
+        return next((realm for realm in realms if realm != "sandbox"), "sandbox")
     if len(realms) > 1:
-        raise InvalidInput("Some channels are live and some are in the sandbox.", "Choose a channel.")
+        raise InvalidInput("A rule that allows is for one bot or mail account.", "Choose a channel.")
     return realms[0] if realms else "sandbox"
 
 

@@ -19,7 +19,8 @@ OF_A_CONTACT: Final = """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
-# that while and waits for the owner; the rest waits until there is room, and is no news after $3.
+# that while and waits for the owner; the rest waits until there is room, and is no news after $3. What has a card may
+# get another one, by the next channel.
 ASK_STRANGERS: Final = f"""
 WITH told AS (
     SELECT {OF_A_CONTACT} AS known, {OF_ONE} AS who, count(DISTINCT i.id) AS cards
@@ -28,20 +29,21 @@ WITH told AS (
         AND d.created_at > clock_timestamp() - $4::interval AND d.created_at <= clock_timestamp()
     GROUP BY known, who),
 fresh AS (
-    SELECT i.id, i.received_at, i.routed_to, h.realm, {OF_A_CONTACT} AS known, {OF_ONE} AS who,
-        row_number() OVER (PARTITION BY {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
+    SELECT i.id, i.received_at, i.routed_to, h.realm, has_card, {OF_A_CONTACT} AS known, {OF_ONE} AS who,
+        row_number() OVER (PARTITION BY has_card, {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
     JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
-    WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval
-        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)),
+    CROSS JOIN LATERAL (SELECT EXISTS (
+        SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)) c (has_card)
+    WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval),
 placed AS (
-    SELECT fresh.*, row_number() OVER (PARTITION BY known ORDER BY turn + coalesce(cards, 0), received_at, id)
+    SELECT fresh.*, row_number() OVER (PARTITION BY has_card, known ORDER BY turn + coalesce(cards, 0), received_at, id)
         + (SELECT coalesce(sum(t.cards), 0) FROM told t WHERE t.known = fresh.known) AS place
     FROM fresh LEFT JOIN told USING (known, who)),
 a AS (
     SELECT '{KIND}' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, 1 AS revision,
         routed_to AS origin_butler, received_at AS at, false AS counted, realm
-    FROM placed WHERE place <= $2)
+    FROM placed WHERE has_card OR place <= $2)
 {QUEUE}
 """
 

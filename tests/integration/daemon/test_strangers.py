@@ -301,7 +301,7 @@ async def test_who_has_much_to_say_lets_others_come_first_as_places_come_free(st
     await bring(still_house, event(f"{message} quiet", quiet))
     await incoming.route_waiting(still_house.context("switchboard"))
     await still_house.sql.execute(
-        "UPDATE messenger.deliveries d SET created_at = '2026-01-01Z' FROM switchboard.inbox i"
+        "UPDATE messenger.deliveries d SET created_at = '2026-01-01Z', status = 'sent' FROM switchboard.inbox i"
         " WHERE i.id = d.about AND d.card_kind = 'stranger' AND i.text = $1",
         f"{message} 0",
     )

@@ -19,6 +19,7 @@ from tests.integration.purged import purge
 from tests.rig.bench import OWNER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHOWN_LATER = "UPDATE shared.questions SET show_at = clock_timestamp() + interval '1 hour' WHERE id = $1"
 
 OWNER_ID: Final = "SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"
 DAY: Final = Times(lasts=timedelta(days=1), heard=timedelta(seconds=10))
@@ -182,6 +183,15 @@ async def test_both_halves_of_a_question_are_said_in_the_owner_s_chat_to_its_own
             found = await turns.before(connection, place, later, str(uuid4()))
             assert [(speaker(one), one.kind) for one in found if one.id == question] == said
             assert await turns.received(connection, question) is None  # it is no message that came in
+
+
+async def test_a_question_that_is_answered_before_it_is_shown_is_said(still_house: House) -> None:
+    question = await asked(still_house, "Oat", "Soy")
+    await still_house.sql.execute(SHOWN_LATER, question)
+    said = "SELECT count(*) FROM shared.turns WHERE id = $1::text::uuid"
+    assert await still_house.sql.fetchval(said, question) == 0
+    assert await answered(still_house, question, Given(0))
+    assert await still_house.sql.fetchval(said, question) == 2
 
 
 async def test_a_question_that_nobody_answered_in_time_is_no_turn(still_house: House) -> None:

@@ -21,8 +21,10 @@ from shared.channels import email, realms
 from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
 from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.timings import STANDARD
+from shared.errors import InvalidInput
 from shared.gate import owner_decision
-from shared.storage import contacts, threads
+from shared.storage import contacts, rules, threads
+from shared.storage.rules import NewRule
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import FREE, new_chat, work
@@ -127,6 +129,17 @@ async def test_where_no_live_channel_has_an_owner_it_is_asked_on_the_console_unt
     await mixed.sql.execute(OWNERS_MAIL, INVENTED, ADDRESS)
     assert [await written(mixed, one) for one in waits] == [["email"]] * 3
     assert await realms.console_only(mixed.sql) is None
+
+
+async def test_with_two_live_accounts_a_block_is_for_both_and_a_permission_for_one(mixed: House) -> None:
+    owner, anna = await contacts.owner(mixed.sql), await mixed.contact("Anna", telegram=new_chat())
+    assert owner is not None
+    await set_realms(mixed, ("telegram", "email"))
+    made = await rules.add(mixed.sql, NewRule("deny", {"contact_id": anna}, "greeter"), owner["id"])
+    realm = await mixed.sql.fetchval("SELECT realm FROM shared.approval_rules WHERE id::text = $1", made)
+    assert realm in LIVE.values()
+    with pytest.raises(InvalidInput, match="for one bot or mail account"):
+        await rules.add(mixed.sql, NewRule("allow", {"contact_id": anna}, "greeter"), owner["id"])
 
 
 async def test_a_bot_that_is_not_paired_yet_is_said_with_the_command_that_pairs_it(mixed: House) -> None:

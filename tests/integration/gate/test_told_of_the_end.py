@@ -151,6 +151,25 @@ async def test_what_the_owner_was_to_be_told_and_did_not_go_is_told_too(still_ho
     assert "Not delivered: greeter's message to Owner by Telegram" in text
 
 
+CARDS = """
+SELECT channel, status FROM messenger.deliveries
+WHERE card_kind = 'not_delivered' AND about::text = $1 ORDER BY created_at
+"""
+
+
+async def test_where_telegram_refuses_that_card_too_it_is_mailed(still_house: House, message: str) -> None:
+    await still_house.fault(message, "403", times=2)
+    told = await admitted(still_house, message)
+    await enqueue(still_house, told)
+    for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
+        await work(still_house.worker())
+    for _ in range(3):
+        await cards_written(still_house)
+        await all_cards(still_house)
+    cards_of = await still_house.sql.fetch(CARDS, str((await still_house.delivery(told))["id"]))
+    assert [tuple(one) for one in cards_of] == [("telegram", "failed"), ("email", "sent")]
+
+
 async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.sql.execute(RULES_OFF)

@@ -318,9 +318,19 @@ async def test_what_the_owner_forbids_to_say_keeps_nothing_else_untold(house: Ho
     rule = await rules.add(house.sql, muted, owner["id"], realm="sandbox")
     first = await enqueue(house, f"{message} first", request_context={"request_id": message})
     async with Run(place(house, [SAYS])):
-        while (await until_it_is(house, first, "done"))["untold"] is not None:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(5):
+            while (await until_it_is(house, first, "done"))["untold"] is not None:
+                await asyncio.sleep(0.02)
         await rules.revoke(house.sql, rule, owner["id"])
+        await enqueue(house, f"{message} then", request_context={"request_id": message})
+        assert await told(house, f"answered nobody. It was asked: “{message} then”") == 1
+
+
+async def test_what_the_provider_refuses_to_bring_keeps_nothing_else_untold(house: House, message: str) -> None:
+    await house.fault(f"{message} first", "403", times=1)
+    first = await enqueue(house, f"{message} first", request_context={"request_id": message})
+    async with Run(place(house, [SAYS])):
+        await until_it_is(house, first, "done")
         await enqueue(house, f"{message} then", request_context={"request_id": message})
         assert await told(house, f"answered nobody. It was asked: “{message} then”") == 1
 
