@@ -73,7 +73,8 @@ WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
 # The rows of what is to be asked or told are the outbox of cards: each statement below names its own as `a`, and each
 # of them that has no card of its kind gets one. Where Telegram refused the card, or did not take it in time ($1), the
-# next channel is asked as well.
+# next channel is asked as well. What waits for an answer is asked again where the owner's chat or the bot is another by
+# now, since the old card decides nothing; one that has not ended follows by itself, and what was played stays there.
 QUEUE: Final = f"""
 INSERT INTO messenger.deliveries
     (class, card_kind, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
@@ -90,7 +91,9 @@ JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
                 AND t.created_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp())))
 WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind = a.card_kind
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
-    AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
+    AND d.revision = a.revision AND d.channel = o.channel AND ((d.address, d.realm) = (o.address, o.realm)
+        OR (d.realm = 'sandbox' AND o.realm <> 'sandbox') OR d.status IN ('queued', 'claimed', 'sending')
+        OR a.card_kind IN ('bounced', 'not_delivered', 'call_ended')) LIMIT 1) IS NULL
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """

@@ -135,7 +135,7 @@ def shown_in(house: House, chat: str) -> list[Mapping[str, object]]:
     return [line for line in said if "callback_query_id" not in str(line["payload"])]
 
 
-async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cluster: Cluster) -> None:
+async def test_a_chat_that_was_the_owners_decides_nothing_and_the_new_one_is_asked(cluster: Cluster) -> None:
     message, mine = f"hello {uuid4()}", new_chat()
     async with opened(cluster) as house:
         owner = await contacts.owner(house.sql)
@@ -151,8 +151,9 @@ async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cl
         assert (await house.press(card))["outcome"] == "stranger"
         assert await house.status(asked["notification_id"]) == "pending_approval"
         there = len(shown_in(house, old))
-        assert (await house.decide(asked["action_id"], approve=False)).code == "denied"
-        assert await closing.close(house.context("messenger"), house.worker().channels["telegram"]) == 0  # type: ignore[arg-type]
+        [again] = await until(lambda: [one for one in house.cards(message) if str(one["to"]) == mine])
+        assert (await house.press(again, "no", who=int(mine)))["outcome"] == "denied"
+        await closing.close(house.context("messenger"), house.worker().channels["telegram"])  # type: ignore[arg-type]
         told = await house.notify(message=f"to me {message}")
         await house.settled(told["notification_id"], "ok")
         assert [line["to"] for line in house.sent(f"to me {message}")] == [mine]
