@@ -441,5 +441,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    # A shell's background job ignores Ctrl-C, and so would every child; some tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a step under way is ended too
     sys.exit(main(sys.argv[1:]))
