@@ -24,8 +24,6 @@ KEPT: Final = 2
 # The longest that one butler is looked at. What it claimed and did not begin is put back once its lease is over.
 LOOK_SECONDS: Final = 5.0
 FALLEN_SILENT: Final = "Whoever ran it fell silent."
-# Of the answers of `notify` these leave nothing to be tried again.
-FINAL: Final = frozenset({"ok", "queued", "uncertain", "pending_approval", "pending_missing_identifier"})
 
 
 class Runner:
@@ -205,7 +203,7 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
             lineage = f"told:{row['id']}:{row['attempt']}:{row['status']}"
             answer = await tell(context, {"channel": channel, "message": row["untold"]}, lineage=lineage)
             # What was admitted is the Messenger's, however it ended, and keeps nothing else untold.
-            if answer.get("status") not in FINAL and "notification_id" not in answer:
+            if answer.get("status") == "error" and "notification_id" not in answer:
                 log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
                 await pause(stopping, context.settings.timings.session_told_again)
                 return

@@ -13,6 +13,7 @@ import pytest
 from butlers.console.storage.sessions import begin, is_live, make_sign_in_link, use_link
 from butlers.setup import logins
 from messenger.cards import closing
+from messenger.channels.telegram import TelegramChannel
 from shared.auth import keystore
 from shared.db import dsn
 from shared.errors import ButlersError
@@ -153,7 +154,9 @@ async def test_a_chat_that_was_the_owners_decides_nothing_and_the_new_one_is_ask
         there = len(shown_in(house, old))
         [again] = await until(lambda: [one for one in house.cards(message) if str(one["to"]) == mine])
         assert (await house.press(again, "no", who=int(mine)))["outcome"] == "denied"
-        await closing.close(house.context("messenger"), house.worker().channels["telegram"])  # type: ignore[arg-type]
+        telegram = house.worker().channels["telegram"]
+        assert isinstance(telegram, TelegramChannel)
+        await closing.close(house.context("messenger"), telegram)
         told = await house.notify(message=f"to me {message}")
         await house.settled(told["notification_id"], "ok")
         assert [line["to"] for line in house.sent(f"to me {message}")] == [mine]
