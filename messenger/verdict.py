@@ -28,6 +28,8 @@ class Blocked:
     # Its address by now, and its kind, `owner` or `third_party`; empty where that has not changed or cannot.
     address: str = ""
     kind: str = ""
+    # Of a card: the realm of the owner's channel by now.
+    realm: str = ""
     missing: bool = False
     # Until when it is delayed, in seconds since 1970; None where nobody knows.
     until: float | None = None

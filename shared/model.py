@@ -16,7 +16,7 @@ _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
     "sending": ("sent", "failed", "uncertain", "queued", "parked", "refused", "cancelled", "expired"),
     "uncertain": ("sent", "queued", "failed", "abandoned"),
     "parked": ("queued", "sent", "cancelled", "expired"),
-    "failed": ("parked",),
+    "failed": ("parked", "queued"),
     "expired": ("parked",),
     "cancelled": ("parked",),
     "dead": ("parked",),

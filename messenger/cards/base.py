@@ -81,13 +81,15 @@ class CardKind:
 
 async def elsewhere(connection: Connection, claimed: Claimed, about: str, context: Context) -> Blocked | None:
     """Return why the card cannot go where it was to go; None if the owner is still asked there. `about` is a realm."""
-    if not realms.may_ask(realms.realm_of(context.settings, claimed.channel), about):
+    realm = realms.realm_of(context.settings, claimed.channel)
+    if not realms.may_ask(realm, about):
         return Blocked("cancelled", (Finding("sandbox", "Live messages are not shown in the sandbox."),))
     address = await queries.owner_at(connection, claimed.channel)
     if address is None:
         return Blocked("cancelled", (Finding("nobody_there", "The owner has no address on this channel."),))
-    if address != claimed.address:
-        return Blocked("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
+    if (address, realm) != (claimed.address, claimed.realm):
+        changed = Finding("address_changed", "The owner's address, or the account there, changed.")
+        return Blocked("moved", (changed,), address=address, realm=realm)
     return None
 
 

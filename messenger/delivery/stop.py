@@ -73,7 +73,9 @@ async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> 
     if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
         await nothing_follows(connection, claimed, whole=False)
     elif why.to == "moved":
-        await store.readdress(connection, claimed, why.address, why.kind or claimed.kind)
+        to = (why.address, why.kind or claimed.kind, why.realm or claimed.realm)
+        if not await store.readdress(connection, claimed, *to):
+            await store.turn(connection, claimed, ["claimed", "sending"], "cancelled", "there_already", timedelta())
     else:
         return False
     return True

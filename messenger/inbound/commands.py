@@ -14,7 +14,7 @@ from messenger.cards import base, digest
 from messenger.channels.telegram import Call, TelegramChannel
 from messenger.delivery.lease import Worker
 from messenger.inbound.callbacks import is_owner
-from messenger.storage import queries, rate_limits
+from messenger.storage import cards, queries, rate_limits
 from messenger.storage.updates import COMMANDS, OTHERS_WORDS, sender_of
 from shared.channels import realms
 from shared.db.pool import Connection, Record
@@ -110,6 +110,7 @@ async def carry_out(
     if command == "/pending":
         return "command", [_to_chat(message, await _pending(connection, worker))]
     if command not in {"/pause", "/resume"}:
+        await started(connection, worker, message)
         return "command", [answer(message, HELP)]
     here = realms.realm_of(worker.context.settings, "telegram")
     # INVARIANT: the sandbox, which asks nobody who they are, neither holds nor lets go what is live.
@@ -117,6 +118,13 @@ async def carry_out(
         return "command_not_here", [answer(message, NOT_HERE)]
     does = _pause if command == "/pause" else _resume
     return "command", [answer(message, await does(connection, worker, message))]
+
+
+async def started(connection: Connection, worker: Worker, message: Mapping[str, object]) -> None:
+    """Send the owner anew what waits and could not be shown before the bot was started in this chat."""
+    settings = worker.context.settings
+    here, since = realms.realm_of(settings, "telegram"), settings.approval_ttl
+    await cards.ask_refused(connection, str(_chat_of(message)), here, since)
 
 
 async def unread(connection: Connection, worker: Worker, message: Mapping[str, object]) -> list[Call]:

@@ -55,7 +55,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     elif isinstance(message, dict) and (_is_read(message) or any(kind in message for kind in updates.UNREAD_KINDS)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
-            outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
+            outcome = await _pair(connection, worker, code, message)
             calls = [commands.answer(message, LINKED)] if outcome == "paired" else ()
         elif command is not None:
             outcome, calls = await commands.carry_out(connection, worker, command, message)
@@ -138,7 +138,7 @@ def _pairing_code(message: Mapping[str, object]) -> str | None:
     return text.partition(" ")[2].strip() if text.startswith("/start ") else None
 
 
-async def _pair(connection: Connection, code: str, message: Mapping[str, object], realm: str) -> str:
+async def _pair(connection: Connection, worker: Worker, code: str, message: Mapping[str, object]) -> str:
     """Make the chat the owner's if it brings a one-time code from the command line; return the outcome."""
     chat, owner = message.get("chat"), await contacts.owner(connection)
     private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
@@ -147,7 +147,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     if not private or not isinstance(chat, dict) or not await pairings.use(connection, code):
         return "not_paired"
     # In the sandbox anybody can be anybody, and read the code; the number would count on a live channel too.
-    if realm == realms.SANDBOX:
+    if realms.realm_of(worker.context.settings, "telegram") == realms.SANDBOX:
         return "not_paired_here"
     try:
         await contacts.add_address(
@@ -158,6 +158,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
         return "chat_taken"
     event = pending_actions.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")
     await pending_actions.record(connection, event)
+    await commands.started(connection, worker, message)
     return "paired"
 
 

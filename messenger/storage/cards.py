@@ -4,6 +4,7 @@ A butler may cause so many cards in a while; what it asks beyond that stands in 
 only writer of digests and of what stands in them.
 """
 
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -281,6 +282,19 @@ ON CONFLICT DO NOTHING RETURNING id
 async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
     """Queue the card of this revision because the owner asked for it; return whether this did."""
     return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
+
+
+# Telegram refuses a bot that the owner has not started, or has blocked. Each card is checked anew before it goes.
+ASK_REFUSED: Final = """
+UPDATE messenger.deliveries SET status = 'queued', reason = NULL, send_at = clock_timestamp(), settled_at = NULL
+WHERE class = 'card' AND channel = 'telegram' AND address = $1 AND realm = $2 AND status = 'failed'
+    AND created_at > clock_timestamp() - $3::interval
+"""
+
+
+async def ask_refused(connection: Connection, chat: str, realm: str, since: timedelta) -> None:
+    """Send anew, since the owner pressed Start, the cards that this chat refused within that interval."""
+    await connection.execute(ASK_REFUSED, chat, realm, since)
 
 
 DIGEST_SHOWS: Final = """

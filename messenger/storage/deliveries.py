@@ -332,15 +332,22 @@ async def reap(connection: Connection, deliveries: Sequence[str], lease: timedel
     return rows
 
 
+# There is one card about a thing at an address.
 READDRESS = """
-UPDATE messenger.deliveries SET address = $3, class = $4, status = 'queued', claimed_by = NULL, lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending')
+UPDATE messenger.deliveries d SET address = $3, class = $4, realm = $5, status = 'queued', claimed_by = NULL,
+    lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND NOT EXISTS (
+    SELECT FROM messenger.deliveries o WHERE o.card_kind = d.card_kind
+        AND (o.action_id = d.action_id OR o.about = d.about OR o.digest_id = d.digest_id)
+        AND coalesce(o.revision = d.revision, true) AND (o.channel, o.address, o.realm) = (d.channel, $3, $5))
+RETURNING id
 """
 
 
-async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str) -> None:
-    """Put it back in the queue, since whom it goes to changed meanwhile.
+async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str, realm: str) -> bool:
+    """Put it back in the queue, since whom it goes to changed meanwhile; return False for a card that is there already.
 
     It waits in the order of the new address, and as what it is now.
     """
-    await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address, kind)
+    args = (UUID(claimed.id), claimed.fence, address, kind, realm)
+    return await connection.fetchval(READDRESS, *args) is not None

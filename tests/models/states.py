@@ -18,7 +18,7 @@ What = Literal[
     "claim", "renew", "lease_lost", "prepare_failed", "marked",
     "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits", "whole",
     "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored",
+    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored", "started",
 ]  # fmt: skip
 LEASE_SECONDS: Final = STANDARD.lease.total_seconds()
 # Kinds whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
@@ -285,6 +285,13 @@ def _unheld(to: Status, *come_from: Status, effect: Effect | None = None, only_u
     return move
 
 
+def _started(delivery: Delivery, _event: Event) -> Stepped | None:
+    """The owner starts the bot that a card was refused by."""
+    if delivery.kind != "card" or delivery.status != "failed":
+        return None
+    return Stepped(replace(delivery, status="queued"))
+
+
 _STEPS: Final[Mapping[What, _Step]] = {
     "claim": _claim,
     "renew": _renew,
@@ -315,4 +322,5 @@ _STEPS: Final[Mapping[What, _Step]] = {
     "reopened": _unheld("parked", "failed", "expired", "dead", "cancelled", "parked", only_unbegun=True),
     "bounced": _unheld("bounced", "sent", effect=Effect.BOUNCED),
     "restored": _restored,
+    "started": _started,
 }

@@ -15,7 +15,7 @@ from tests.models.world import Broken
 
 
 def test_a_short_walk_meets_everything_and_breaks_nothing() -> None:
-    walked = walk(seed=4009, steps=20_000)
+    walked = walk(seed=4009, steps=30_000)
     assert walked.reached == set(get_args(Status))
     assert walked.pairs == LEGAL
 
@@ -88,6 +88,6 @@ def test_a_wrong_step_breaks_and_its_seed_replays(
 
 def test_a_recorded_seed_is_the_same_walk_everywhere() -> None:
     world = one_world(7, PER_WORLD)
-    assert round(world.clock, 3) == 6152.721
-    assert len(world.pairs) == 31
-    assert [case.delivery.status for case in world.cases] == ["sent", "parked", "uncertain", "cancelled"]
+    assert round(world.clock, 3) == 6223.698
+    assert len(world.pairs) == 32
+    assert [case.delivery.status for case in world.cases] == ["cancelled", "parked", "uncertain", "uncertain"]

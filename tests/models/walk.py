@@ -99,7 +99,7 @@ def speak(world: World, random: Random, i: int) -> None:
         lambda: world.decide(i, yes=pick > 0),
         lambda: world.revoke(i),
         lambda: world.deadline(i),
-        lambda: world.happen(i, ("bounced", "withdrawn", "reopened", "bounced")[pick]),
+        lambda: world.happen(i, ("bounced", "withdrawn", "reopened", "started")[pick]),
         lambda: world.happen(i, "retry" if pick else "restored"),
     )
     words[int(random.random() * len(words))]()

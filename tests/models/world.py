@@ -20,12 +20,13 @@ REVIVED: Final = {
     ("expired", "parked"): {"reopened", "retry"},
     ("cancelled", "parked"): {"reopened"},
     ("dead", "parked"): {"reopened", "retry"},
+    ("failed", "queued"): {"started"},
 }
 MARGIN_SECONDS: Final = STANDARD.margin
 How = Literal["receipt", "lost", "rejected", "not_sent", "unknown"]
 Preparing = Literal["ok", "failed", "rejected"]
 Word = Literal["arrived", "again", "leave"]
-Happening = Literal["withdrawn", "reopened", "retry", "bounced", "restored"]
+Happening = Literal["withdrawn", "reopened", "retry", "bounced", "restored", "started"]
 Stepping = Callable[[Delivery, Event], Stepped | None]
 
 

@@ -40,6 +40,7 @@ REFUSED: Final = "SELECT count(*) FROM shared.approval_events WHERE event_type =
 SAID: Final = "SELECT count(*) FROM switchboard.inbox WHERE text = $1"
 LIVE: Final = "UPDATE shared.channels SET realm = 'mail' WHERE channel = 'email'"
 NOT_LIVE: Final = "UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'"
+CARD_FAILED: Final = "SELECT status = 'failed' FROM messenger.deliveries WHERE action_id = $1"
 NO_BRAKE: Final = "DELETE FROM shared.brakes"
 UNTOLD: Final = "DELETE FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
 TOLD: Final = "SELECT count(*) FROM messenger.rate_limits WHERE starts_with(key, 'unread:')"
@@ -238,6 +239,16 @@ async def test_pending_lists_what_waits_and_help_what_there_is(own: House, messa
     for text in ("/help", "/start"):
         said = await answered(own, text)
         assert all(f"/{name} - " in said for name in commands.MENU)
+
+
+async def test_what_was_refused_before_the_owner_started_the_bot_is_asked_after_it(own: House, message: str) -> None:
+    await own.fault(message, "403", times=1)
+    asked = await own.notify(message=message, contact_id=await own.contact("Anna", telegram=str(fresh.chat())))
+    await eventually(lambda: own.sql.fetchval(CARD_FAILED, asked["action_id"]))
+    assert own.cards(message) == []
+    await answered(own, "/start")
+    [card] = await until(lambda: own.cards(message))
+    assert (await own.press(card, "no"))["outcome"] == "denied"
 
 
 async def test_what_the_owner_writes_is_answered_once_in_a_while_and_nobody_else_is(own: House) -> None:

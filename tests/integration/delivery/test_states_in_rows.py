@@ -1,4 +1,4 @@
-"""The rows take exactly the ways of `messenger.states.step`: random lives, each event given to both."""
+"""The rows take exactly the ways of `tests.models.states.step`: random lives, each event given to both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from messenger.delivery import expire, settle
 from messenger.delivery import stop as stop_delivery
 from messenger.delivery.outcome import Ended, after
 from messenger.maintenance import reaper
-from messenger.storage import attempts, queries
+from messenger.storage import attempts, cards, queries
 from messenger.storage import deliveries as store
 from messenger.storage import transitions as unheld
 from messenger.storage.deliveries import Claimed, Enqueued
@@ -77,7 +77,7 @@ NATURAL: Final[dict[str, tuple[What, ...]]] = {
     ),
     "uncertain": ("arrived", "again", "again", "leave", "repeat_due", "receipt", "not_sent", "rejected"),
     "parked": ("released", "released", "answered", "withdrawn"),
-    "failed": ("reopened",),
+    "failed": ("reopened", "started"),
     "expired": ("reopened",),
     "cancelled": ("reopened",),
     "dead": ("reopened",),
@@ -98,7 +98,7 @@ STOPS: Final[tuple[What, ...]] = ("parked", "refused", "cancelled", "expired", "
 EVERY: Final[tuple[What, ...]] = (
     "claim", "renew", "lease_lost", "prepare_failed", "marked", "parked", "refused", "expired", "cancelled",
     "delayed", "moved", "whole", "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave",
-    "repeat_due", "withdrawn", "released", "answered", "reopened", "deadline", "restored",
+    "repeat_due", "withdrawn", "released", "answered", "reopened", "deadline", "restored", "started",
 )  # fmt: skip
 # A card is the Messenger's own, and nobody asks the owner about it.
 OF_MESSAGES: Final = frozenset(
@@ -116,7 +116,7 @@ OF_MESSAGES: Final = frozenset(
         "restored",
     },
 )
-BY_NOBODY: Final = OF_MESSAGES - {"arrived", "again", "leave"} | {"claim", "lease_lost"}
+BY_NOBODY: Final = OF_MESSAGES - {"arrived", "again", "leave"} | {"claim", "lease_lost", "started"}
 OF_THE_GATE: Final = frozenset(
     {"prepare_failed", "parked", "refused", "expired", "cancelled", "delayed", "moved", "whole"}
 )
@@ -195,6 +195,9 @@ class Life:
         elif event.what == "lease_lost":
             await self.house.sql.execute(SILENT, self.id)
             await reaper.reap(self.sql, STANDARD.lease)
+        elif event.what == "started":
+            row = await self.house.row(ROW, self.id)
+            await cards.ask_refused(self.sql, row["address"], row["realm"], LASTS)
         elif claimed is not None:
             await self.holder(claimed, event)
             if event.what not in {"renew", "marked", "receipt"}:

@@ -19,6 +19,7 @@ from shared.db import dsn
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
 from tests.integration.commands import call, said
+from tests.integration.doubts import all_cards, cards_written
 from tests.integration.house import House, opened
 from tests.integration.signed_in import signed_in
 from tests.integration.workers import new_chat
@@ -29,6 +30,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('health', 'http://127.0.0.1:1', 'butler')"
 WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+BY_ANOTHER_BOT = "UPDATE messenger.deliveries SET realm = 'another' WHERE action_id = $1"
+ONCE_MORE_BY_ANOTHER = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, action_id, revision, origin_butler)
+SELECT class, card_kind, channel, address, 'another', action_id, revision, origin_butler FROM messenger.deliveries
+WHERE action_id = $1
+"""
 LINES = "SELECT event_type, actor, reason, detail FROM shared.approval_events ORDER BY seq"
 
 
@@ -219,3 +226,15 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         password = keystore.read(house.settings.home, "health").password
         assert await logins.opens(dsn.dsn_as(house.dsn, "health", password))
         assert "health" in await keyring.counting(house.sql)
+
+
+async def test_a_card_that_waits_follows_to_the_new_bot_and_comes_there_once(still_house: House, message: str) -> None:
+    asked = await still_house.notify(message=message, contact_id=await still_house.contact("Bo", telegram=new_chat()))
+    await cards_written(still_house)
+    await still_house.sql.execute(BY_ANOTHER_BOT, asked["action_id"])
+    await all_cards(still_house)
+    assert await cards_written(still_house) == 0
+    assert len(still_house.cards(message)) == 1
+    await still_house.sql.execute(ONCE_MORE_BY_ANOTHER, asked["action_id"])
+    await all_cards(still_house)
+    assert len(still_house.cards(message)) == 1
