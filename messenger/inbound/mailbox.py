@@ -175,7 +175,10 @@ class Mailbox:
         """Select the mailbox by EXAMINE, which changes nothing, then read all that is new in order of arrival."""
         _demand(*server.select("INBOX", readonly=True))
         uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
-        done = seen.last_uid if uidvalidity == seen.uidvalidity else 0
+        # A mailbox that was put back from a copy gives numbers that are known already to other mails.
+        following = int(server.response("UIDNEXT")[1][0] or 0)
+        goes_on = uidvalidity == seen.uidvalidity and not 0 < following <= seen.last_uid
+        done = seen.last_uid if goes_on else 0
         # A range that ends in * holds the last message, however small its number is.
         new = sorted(uid for uid in _numbers(server, done, seen.since) if uid > done)
         items: list[tuple[int, Bounce | Arrived]] = []

@@ -16,6 +16,10 @@ OF_A_CONTACT: Final = """
 (i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender AND left(i.sender, 1) <> '-'
     ELSE i.verified END)
 """
+# Words stay what they are, live or played, whichever bot or address they came in by since.
+SAME_KIND: Final = """
+h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN ('1', 'butlers@sandbox.test'))
+"""
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
@@ -32,7 +36,7 @@ fresh AS (
     SELECT i.id, i.received_at, i.routed_to, h.realm, has_card, {OF_A_CONTACT} AS known, {OF_ONE} AS who,
         row_number() OVER (PARTITION BY has_card, {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
     FROM switchboard.inbox i
-    JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
+    JOIN shared.channels h ON {SAME_KIND}
     CROSS JOIN LATERAL (SELECT EXISTS (
         SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)) c (has_card)
     WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval),
@@ -55,7 +59,7 @@ async def ask_strangers(connection: Connection, burst: int, timings: Timings) ->
 
 
 # None of it is longer than what comes in by a channel, whatever the Switchboard put there.
-ONE: Final = """
+ONE: Final = f"""
 SELECT i.id::text, i.channel, left(i.sender, 1000) AS sender, left(i.display_name, 1000) AS display_name,
     left(i.conversation, 1000) AS conversation, i.kind, left(i.text, 25000) AS text, i.routed_to, i.stranger,
     i.verified, c.id::text AS contact_id, c.name AS contact, i.received_at, clock_timestamp() AS now,
@@ -66,7 +70,7 @@ SELECT i.id::text, i.channel, left(i.sender, 1000) AS sender, left(i.display_nam
 FROM switchboard.inbox i
 LEFT JOIN shared.contact_info e ON e.type = i.channel AND e.lookup = lower(i.sender COLLATE "C")
 LEFT JOIN shared.contacts c ON c.id = e.contact_id
-LEFT JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
+LEFT JOIN shared.channels h ON {SAME_KIND}
 WHERE i.id = $1 AND i.stranger IS NOT NULL
 """
 

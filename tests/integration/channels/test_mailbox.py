@@ -114,8 +114,10 @@ def test_what_is_older_than_a_day_is_left_alone_and_a_new_numbering_begins_anew(
     late = Seen(0, 0, datetime.now(UTC).date() + timedelta(days=2))
     assert looked(account_from(box.url()), late).items == ()
     found = take(box)
-    other = looked(account_from(box.url()), Seen(found.uidvalidity + 1, found.last_uid, seen().since))
-    assert message_id in {bounce.message_id for _, bounce in other.items if isinstance(bounce, Bounce)}
+    # The latter as where a copy of the mailbox was put back, which gives known numbers to other mails.
+    for validity, last_uid in ((found.uidvalidity + 1, found.last_uid), (found.uidvalidity, found.last_uid + 3)):
+        other = looked(account_from(box.url()), Seen(validity, last_uid, seen().since))
+        assert message_id in {bounce.message_id for _, bounce in other.items if isinstance(bounce, Bounce)}
 
 
 @pytest.mark.slow
