@@ -9,7 +9,7 @@ from typing import Final, Literal
 import typer
 
 from butlers import fleet
-from butlers.cli import brake
+from butlers.cli import brake, status
 from butlers.cli.audit import unsealed_too_long
 from butlers.cli.options import FleetOption, HomeOption, JsonOption
 from butlers.cli.terminal import as_owner, say, say_json, settings_of
@@ -129,12 +129,21 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet, settings.home)) if name != keystore.OWNER]
     async for result in _keyring(connection, settings, expected):
         yield result
-    ready = {row["name"] for row in await discovery.daemons(connection) if row["ready"]}
+    async for result in _daemons(connection, expected):
+        yield result
+
+
+async def _daemons(connection: Connection, expected: Sequence[str]) -> AsyncIterator[Result]:
+    """Check that the daemons are ready, and that none remarks what it cannot do, such as reading the mailbox."""
+    rows = await discovery.daemons(connection)
+    ready = {row["name"] for row in rows if row["ready"]}
     for name in expected:
         if name in ready:
             yield Result("daemon", "ok", f"{name} is ready.")
         else:
             yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+    for name, remark in await status.remarks(rows):
+        yield Result(name, "wrong", remark)
 
 
 async def _keyring(connection: Connection, settings: Settings, expected: Sequence[str]) -> AsyncIterator[Result]:

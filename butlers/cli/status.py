@@ -55,10 +55,7 @@ def status(
 
 def _known(settings: Settings, rows: Sequence[Record]) -> list[dict[str, object]]:
     """Return the daemons that are registered, and those of the house and the fleet that are not."""
-    known: list[dict[str, object]] = [
-        {"name": row["name"], "kind": row["kind"], "url": row["url"], "last_seen_at": row["last_seen_at"]}
-        for row in rows
-    ]
+    known = _registered(rows)
     named = {row["name"] for row in rows}
     for name in (*fleet.SERVICES, *(entry.name for entry in fleet.load(settings.fleet, settings.home))):
         if name not in named:
@@ -67,6 +64,16 @@ def _known(settings: Settings, rows: Sequence[Record]) -> list[dict[str, object]
             url = sandbox or own_url(settings, name)
             known.append({"name": name, "kind": kind, "url": url, "last_seen_at": None})
     return known
+
+
+def _registered(rows: Sequence[Record]) -> list[dict[str, object]]:
+    return [{key: row[key] for key in ("name", "kind", "url", "last_seen_at")} for row in rows]
+
+
+async def remarks(rows: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return what registered daemons say that they cannot do, each with its daemon's name."""
+    found = await _asked(_registered(rows))
+    return [(str(one["name"]), said) for one in found for said in _listed(one["remarks"])]
 
 
 async def _asked(known: Sequence[dict[str, object]]) -> list[dict[str, object]]:

@@ -25,6 +25,13 @@ VALUES ('told', 'messenger', clock_timestamp() - interval '11 minutes')
 """
 
 
+PAUSE = """
+INSERT INTO messenger.circuit_breakers (channel, reason, detail, since, next_probe_at)
+VALUES ('email', 'unauthorized', '', clock_timestamp(), clock_timestamp() + interval '4 minutes')
+"""
+NO_PAUSE = "DELETE FROM messenger.circuit_breakers"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def patient(bench: Bench) -> AsyncIterator[Fleet]:
     made = await Fleet.start(await bench.house(), "each")
@@ -59,6 +66,21 @@ async def test_a_daemon_that_is_not_there_is_named(patient: Fleet) -> None:
     assert found == [("greeter is not ready.", "Run `butlers up`, or `butlers run greeter`.")]
     await patient.restart("greeter")
     assert await wrong(patient) == []
+
+
+async def test_what_a_daemon_remarks_is_named(patient: Fleet) -> None:
+    await patient.sql(PAUSE)
+    try:
+        async with asyncio.timeout(2 * LONGEST):
+            while not (found := await wrong(patient)):
+                await asyncio.sleep(0.5)
+    finally:
+        await patient.sql(NO_PAUSE)
+    [(text, _)] = found
+    assert "Paused since" in text
+    async with asyncio.timeout(2 * LONGEST):
+        while await wrong(patient):
+            await asyncio.sleep(0.5)
 
 
 async def test_keys_that_others_may_read_are_named(patient: Fleet) -> None:
