@@ -174,11 +174,9 @@ class Mailbox:
     def _read(self, server: IMAP4, seen: Seen) -> Found:
         """Select the mailbox by EXAMINE, which changes nothing, then read all that is new in order of arrival."""
         _demand(*server.select("INBOX", readonly=True))
-        uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
+        uidvalidity, following = (int(server.response(name)[1][0] or 0) for name in ("UIDVALIDITY", "UIDNEXT"))
         # A mailbox that was put back from a copy gives numbers that are known already to other mails.
-        following = int(server.response("UIDNEXT")[1][0] or 0)
-        goes_on = uidvalidity == seen.uidvalidity and not 0 < following <= seen.last_uid
-        done = seen.last_uid if goes_on else 0
+        done = 0 if uidvalidity != seen.uidvalidity or 0 < following <= seen.last_uid else seen.last_uid
         # A range that ends in * holds the last message, however small its number is.
         new = sorted(uid for uid in _numbers(server, done, seen.since) if uid > done)
         items: list[tuple[int, Bounce | Arrived]] = []

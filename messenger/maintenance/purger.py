@@ -275,7 +275,7 @@ DELETE FROM messenger.deliveries WHERE id IN (
 """
 INBOX_WIPED: Final = f"""
 UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}',
-    display_name = NULL, attachments = NULL, quoted = NULL WHERE id IN (
+    display_name = NULL, attachments = NULL, quoted = NULL, route_until = NULL WHERE id IN (
     SELECT id FROM switchboard.inbox WHERE request_context <> '{{}}'
         AND received_at < to_timestamp($1::float8)
     ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)

@@ -22,6 +22,8 @@ h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN ('1', 
 """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
+# Of more than these the newest are looked at, so that a flood that is over keeps nothing waiting.
+LOOKED_AT: Final = 1000
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
 # that while and waits for the owner; the rest waits until there is room, and is no news after $3. What has a card may
 # get another one, by the next channel.
@@ -35,11 +37,11 @@ WITH told AS (
 fresh AS (
     SELECT i.id, i.received_at, i.routed_to, h.realm, has_card, {OF_A_CONTACT} AS known, {OF_ONE} AS who,
         row_number() OVER (PARTITION BY has_card, {OF_A_CONTACT}, {OF_ONE} ORDER BY i.received_at, i.id) AS turn
-    FROM switchboard.inbox i
+    FROM (SELECT * FROM switchboard.inbox WHERE stranger = 'waits' AND received_at > clock_timestamp() - $3::interval
+        ORDER BY received_at DESC LIMIT {LOOKED_AT}) i
     JOIN shared.channels h ON {SAME_KIND}
     CROSS JOIN LATERAL (SELECT EXISTS (
-        SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)) c (has_card)
-    WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval),
+        SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)) c (has_card)),
 placed AS (
     SELECT fresh.*, row_number() OVER (PARTITION BY has_card, known ORDER BY turn + coalesce(cards, 0), received_at, id)
         + (SELECT coalesce(sum(t.cards), 0) FROM told t WHERE t.known = fresh.known) AS place

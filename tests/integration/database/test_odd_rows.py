@@ -347,6 +347,22 @@ async def test_a_row_of_the_switchboards_is_no_longer_than_what_it_takes_in(
             await connection.execute(statement(table, {**row, column: long(most + 1)}, "switchboard"))
 
 
+WAITS: Final = {**CAME, "route_until": "clock_timestamp()", "request_context": '\'{"source_channel": "x"}\''}
+ODD_WAITING: Final = [
+    *((column, moment) for column in ("received_at", "route_until") for moment in FAR),
+    *(("request_context", f"'{value}'") for value in ("{}", "null", "[]", '{"source_channel": 5}')),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), ODD_WAITING, ids=names(ODD_WAITING))
+async def test_what_came_in_and_cannot_be_routed_is_refused(still_house: House, column: str, value: str) -> None:
+    """One such row would keep all that people write from every butler."""
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(statement("inbox", WAITS, "switchboard"))
+        with pytest.raises((REFUSED, asyncpg.CheckViolationError)):
+            await connection.execute(statement("inbox", {**WAITS, column: value}, "switchboard"))
+
+
 RULE: Final = """
 INSERT INTO shared.approval_rules (tool_name, effect, arg_constraints) VALUES ('water', 'allow', '{}') RETURNING id
 """
