@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -143,14 +143,17 @@ def _with(settings: Settings, kept: Mapping[str, str]) -> Settings:
 
 
 async def _read(settings: Settings, live: Settings) -> House:
-    """Read contacts, and the rules of the sandbox; raise Misconfigured if no channel would be live."""
+    """Read contacts, and what rules allow in the sandbox; raise Misconfigured if no channel would be live.
+
+    What blocks holds wherever it was made.
+    """
     async with as_owner(settings) as connection:
         noted = await realms.noted(connection)
         now = {name: realms.realm_of(live, name) for name in CHANNELS}
         found = {name: now[name] if now[name] != realms.SANDBOX else noted.get(name, realms.SANDBOX) for name in now}
         house = House(
             await contacts.list_contacts(connection),
-            [row for row in await rules.list_rules(connection) if row["active"] and row["realm"] == realms.SANDBOX],
+            [row for row in await rules.list_rules(connection) if row["realm"] == realms.SANDBOX and _allows(row)],
             {name: realm for name, realm in found.items() if realm != realms.SANDBOX},
             {name for name, realm in noted.items() if realm != realms.SANDBOX},
         )
@@ -264,20 +267,36 @@ async def _leave_behind(connection: Connection, house: House, row: Record, *, is
 async def _take_along(
     connection: Connection, house: House, row: Record, existing: Sequence[Record], owner: str
 ) -> None:
-    """Make the rule anew for each live channel that it speaks of, unless it is there already, or was and has ended."""
+    """Make the rule anew for each live channel that it speaks of, unless it is there already, or was and has ended.
+
+    What was taken along before, to another account, goes on as that has it, with what is left of its uses and time.
+    """
     pinned = dict(row["arg_constraints"])
     only = pinned.get("channel") or ("recipient" in pinned and parse_recipient(pinned["recipient"]).channel)
-    uses = row["max_uses"] - row["used"] if row["max_uses"] else None
-    lasts = row["expires_at"] - datetime.now(UTC) if row["expires_at"] else None
     for channel in [name for name in house.live if only in {False, name}]:
         wanted, realm = {**pinned, "channel": channel}, house.live[channel]
-        same = (row["effect"], row["origin_butler"], wanted, realm)
-        there = [e for e in existing if (e["effect"], e["origin_butler"], e["arg_constraints"], e["realm"]) == same]
-        if there and not any(e["active"] for e in there):
+        same = (row["effect"], row["origin_butler"], wanted)
+        alike = [e for e in existing if (e["effect"], e["origin_butler"], e["arg_constraints"]) == same]
+        there = [e for e in alike if e["realm"] != realms.SANDBOX]
+        stands = [e for e in there if _allows(e)]
+        if there and not stands:
             say(f"Left behind: rule {row['id'][:SHORT]}, which has ended {CHANNELS[channel].via}.")
-        if there:
             continue
-        new = NewRule(row["effect"], wanted, row["origin_butler"], uses, row["max_per_day"], lasts)
-        made = await rules.add(connection, new, owner, realm=realm)
-        words = rules.scope(new.effect, new.butler, wanted, row["contact"])
+        if any(e["realm"] == realm for e in stands):
+            continue
+        made = await rules.add(connection, _left_of([row, *stands][-1], wanted), owner, realm=realm)
+        words = rules.scope(row["effect"], row["origin_butler"], wanted, row["contact"])
         say(f"Rule {made[:SHORT]}: {words}.")
+
+
+def _allows(rule: Record) -> bool:
+    """Return whether the rule still lets something out."""
+    used_up = rule["max_uses"] is not None and rule["used"] >= rule["max_uses"]
+    return rule["effect"] == "allow" and rule["active"] and not used_up
+
+
+def _left_of(rule: Record, wanted: Mapping[str, Any]) -> NewRule:
+    """Return what is left of a rule, for these constraints."""
+    uses = rule["max_uses"] - rule["used"] if rule["max_uses"] else None
+    lasts = rule["expires_at"] - datetime.now(UTC) if rule["expires_at"] else None
+    return NewRule(rule["effect"], wanted, rule["origin_butler"], uses, rule["max_per_day"], lasts)

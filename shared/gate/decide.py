@@ -18,6 +18,7 @@ OWN_REACTIONS: Final = "A butler can react only to its own messages and to messa
 # What a rule may name of a message, besides its length.
 FIELDS: Final = frozenset({"contact_id", "recipient", "channel", "intent", "origin_butler"})
 RESTORED: Final = "A backup was restored: the rule may already have let this message through."
+OTHER_REALM: Final = "It was requested for another account of this channel, or for the sandbox."
 CHANGED: Final = "You changed its words."
 
 
@@ -64,7 +65,7 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
     if not facts.in_time:
         return _deny("too_late", "Expired before it could be sent.")
     if action.realm != facts.realm:
-        return _deny("other_realm", "It was requested for another account of this channel, or for the sandbox.")
+        return _deny("other_realm", OTHER_REALM)
     if for_the_sandbox_only(action):
         return _deny("sandbox_address", "This address exists only in the sandbox.")
     if action.is_owner and reaction_is_nobodys(action):
@@ -168,10 +169,10 @@ def matches(rule: Rule, action: Action) -> bool:
     """Return whether the rule speaks of this action; one that allows must pin a contact or a recipient.
 
     What the policy cannot read of a rule that blocks is taken to match, and of one that allows, not to. One that blocks
-    holds for every bot and mail account, but for what was only played.
+    holds for every bot and mail account, wherever it was made.
     """
     denies = rule.effect == "deny"
-    holds = rule.realm in {None, action.realm} or (denies and rule.realm != "sandbox")
+    holds = denies or rule.realm in {None, action.realm}
     if rule.origin_butler not in {None, action.origin} or not holds:
         return False
     if not denies and not {"contact_id", "recipient"} & set(rule.constraints):

@@ -87,7 +87,7 @@ RETURNING id::text
 
 
 async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli", *, realm: str | None = None) -> str:
-    """Add a rule and return its id; it holds in the realm its channel is configured for now, or the one named."""
+    """Add a rule and return its id; one that allows holds in the realm its channel has now, or the one named."""
     origin = UUID(new.created_from) if new.created_from else None
     # A tool is no channel, so that a rule about one holds whatever the channels are.
     realm = None if new.tool != "notify" and _limits_fit(new) else realm or await _realm(connection, new)
@@ -125,14 +125,14 @@ async def ends(connection: Connection, new: NewRule) -> datetime | None:
 REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
 
 
-async def _realm(connection: Connection, new: NewRule) -> str:
+async def _realm(connection: Connection, new: NewRule) -> str | None:
     _limits_fit(new)
+    if new.effect == "deny":
+        return None
     channel = new.constraints.get("channel")
     if channel is None and "recipient" in new.constraints:
         channel = parse_recipient(new.constraints["recipient"]).channel
     realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
-    if new.effect == "deny":  # it holds for every account, and one made beside the sandbox is not for that alone
-        return next((realm for realm in realms if realm != "sandbox"), "sandbox")
     if len(realms) > 1:
         raise InvalidInput("A rule that allows is for one bot or mail account.", "Choose a channel.")
     return realms[0] if realms else "sandbox"

@@ -47,9 +47,9 @@ async def leaving(bench: Bench) -> AsyncIterator[Fleet]:
     await made.stop()
 
 
-def token_file(fleet: Fleet) -> str:
-    file = fleet.house.folder / "token"
-    file.write_text("77:live\n")
+def token_file(fleet: Fleet, bot: str = "77") -> str:
+    file = fleet.house.folder / f"token{bot}"
+    file.write_text(f"{bot}:live\n")
     return str(file)
 
 
@@ -94,6 +94,8 @@ async def test_by_options_contacts_and_rules_go_along_and_what_was_made_up_stays
     assert "which has ended on Telegram." in again
     assert "Carl" not in again
     assert "Everything is set up." in again
+    moved = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "88"), *options[3:])
+    assert "which has ended on Telegram." in moved, "nor does it come back with another bot"
     assert [(row["realm"], row["active"]) for row in await leaving.sql(RULES)] == [("sandbox", True), ("77", False)]
     left = await leaving.value("SELECT max_uses FROM shared.approval_rules WHERE realm = '77'")
     assert left == 2, "a rule is good for as often as it was left"

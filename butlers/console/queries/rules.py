@@ -72,7 +72,7 @@ def standing(row: Record) -> Standing:
         made=moment(row["created_at"]),
         maker=visible(row["maker"] or ""),
         question=row["created_from"] or "",
-        sandbox=row["realm"] == "sandbox",
+        sandbox=row["effect"] == "allow" and row["realm"] == "sandbox",
     )
 
 
