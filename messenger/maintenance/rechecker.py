@@ -21,9 +21,10 @@ from shared import answers
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.gate.admit import tool_args
+from shared.gate.decide import OTHER_REALM
 from shared.gate.evaluate import Evaluation, afresh, evaluate
 from shared.loops import apart, either
-from shared.storage import deliveries, notifications, pending_actions, withdrawals
+from shared.storage import deliveries, notices, notifications, pending_actions, withdrawals
 from shared.storage.contacts import UnknownContact
 from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger
@@ -49,6 +50,7 @@ async def look_again(context: Context) -> None:
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "restored": partial(restored.look, context),
         "withdrawn": partial(_withdrawn, context),
+        "of_another_account": partial(of_another_account, context),
         "identified": partial(identified, context),
         "carry_out": partial(resolver.carry_out, context),
         "repeat_to_owner": partial(resolver.repeat_to_owner, context),
@@ -107,6 +109,19 @@ async def _taken_back(connection: Connection, wish: Record) -> str | None:
     return "cancelled"
 
 
+async def of_another_account(context: Context) -> int:
+    """End what waits for a yes that nothing could follow, and tell its butler, which may ask again; return how many."""
+    async with context.db.work() as connection:
+        found = await transitions.of_another_account(connection)
+        for notification_id in found:
+            row = await notifications.locked(connection, notification_id)
+            if row is not None and row["status"] in answers.ASKED:
+                await _ended(connection, notification_id, OTHER_REALM)
+                said = f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
+                await notices.add_outcome(connection, notification_id, "cancelled", said, always=True)
+    return len(found)
+
+
 async def identified(context: Context) -> int:
     """Ask, or let go by a standing rule, what was short of an identifier that is there now; return how many."""
     async with context.db.work() as connection:
@@ -135,7 +150,7 @@ async def _released(connection: Connection, notification_id: str, context: Conte
     if judged.decision.verdict == "allow":
         await _let_go(connection, judged, action)
     elif judged.decision.verdict == "deny":
-        await _refused(connection, judged)
+        await _ended(connection, notification_id, judged.decision.text, judged.decision.rule_id)
     else:
         await _asked(connection, judged, action, context)
 
@@ -163,8 +178,7 @@ async def _let_go(connection: Connection, judged: Evaluation, action: Record) ->
     await tell(connection, "released")
 
 
-async def _refused(connection: Connection, judged: Evaluation) -> None:
-    notification_id, why = judged.row["id"], judged.decision.text
+async def _ended(connection: Connection, notification_id: str, why: str, rule_id: str | None = None) -> None:
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
-    forbidden = Why("messenger", why, judged.decision.rule_id)
-    await pending_actions.move(connection, notification_id, ["pending"], "cancelled", forbidden)
+    await pending_actions.move(connection, notification_id, ["pending"], "cancelled", Why("messenger", why, rule_id))
+    await tell(connection, "cards")

@@ -252,7 +252,7 @@ WITH ended AS (
     SELECT d.id, d.attempt, d.origin_butler, d.settled_at, d.realm, 'not_delivered' AS card_kind
     FROM messenger.deliveries d
     WHERE d.status IN ('failed', 'expired', 'dead') AND (d.class = 'third_party' OR (d.class = 'owner' AND EXISTS (
-            SELECT FROM messenger.owner_at o WHERE o.channel <> d.channel
+            SELECT FROM messenger.owner_at o WHERE (o.channel, o.realm) <> (d.channel, d.realm)
                 AND (o.realm <> 'sandbox' OR d.realm = 'sandbox'))))
         AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
         AND NOT EXISTS (SELECT FROM shared.pending_actions q

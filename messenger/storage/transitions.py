@@ -92,9 +92,24 @@ async def identified(connection: Connection) -> list[str]:
     return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
 
 
+# What was asked of another account can never leave by the one that is live now; a sandbox may be live again.
+OF_ANOTHER_ACCOUNT: Final = """
+SELECT n.id::text FROM shared.notifications n
+JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
+JOIN shared.channels c ON c.channel = n.envelope #>> '{delivery,channel}' AND c.realm NOT IN ('sandbox', n.realm)
+WHERE n.status IN ('pending_approval', 'pending_missing_identifier') LIMIT 50
+"""
+
+
+async def of_another_account(connection: Connection) -> list[str]:
+    """Return the ids of notifications that wait in vain for a yes, since their channel has another account now."""
+    return [row["id"] for row in await connection.fetch(OF_ANOTHER_ACCOUNT)]
+
+
 # What the rechecker does, in the order in which it does it, each by the statement that its step begins with.
 TO_LOOK_AT = f"""
 SELECT EXISTS ({brakes.UNHANDLED}) AS restored, EXISTS ({withdrawals.UNANSWERED}) AS withdrawn,
+    EXISTS ({OF_ANOTHER_ACCOUNT}) AS of_another_account,
     EXISTS ({SHORT_OF_AN_IDENTIFIER}) AS identified, EXISTS ({resolutions.WAITING}) AS carry_out,
     EXISTS ({queries.TO_REPEAT}) AS repeat_to_owner
 """

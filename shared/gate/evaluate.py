@@ -6,6 +6,7 @@ console and on the command line. Everything is read afresh; nothing a mover brou
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from shared.channels import CHANNELS
 from shared.channels.base import Message, Wire
@@ -22,6 +23,8 @@ from shared.model import Action, Decision, Facts
 from shared.storage import cooldown, notifications
 from shared.storage.contacts import MissingIdentifier, Recipient, Target
 
+NO_ADDRESS: Final = "There is no address to send it to."
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -35,6 +38,15 @@ class Evaluation:
     decision: Decision
     # What the house has to say about it, if it goes to the owner.
     notes: tuple[str, ...] = ()
+
+    @property
+    def impossible(self) -> str | None:
+        """Why it could not leave even by the owner's yes, if it could not; what waits outlasts a cool-down."""
+        if not self.target.deliverable:
+            return NO_ADDRESS
+        found = self.decision.findings[0]
+        is_denied = self.decision.verdict == "deny" and found.code != "cooled_down"
+        return f"It cannot be sent: {found.text}" if is_denied else None
 
     def wires(self) -> tuple[Wire, ...]:
         """Render what would go out now."""

@@ -4,6 +4,7 @@ There is one decision, however many presses there are: the first commit wins, an
 to the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -22,7 +23,7 @@ from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.delays import approved, approved_call
-from shared.gate.evaluate import Evaluation, evaluate
+from shared.gate.evaluate import NO_ADDRESS, Evaluation, evaluate
 from shared.model import Brake
 from shared.storage import audit_bindings, brakes, deliveries, notices, notifications, pending_actions, tool_calls
 from shared.storage.notices import Notice
@@ -112,7 +113,8 @@ async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome
         bound={"content": sha, "tool": call["tool_name"]} if word.approve else {},
     )
     if not call["open"] or not await pending_actions.decide_call(connection, verdict):
-        return _late_call(await tool_calls.one(connection, word.action_id) or call)
+        ended = await tool_calls.one(connection, word.action_id) or call
+        return Outcome("late", f"Already answered: {_fate(ended, CALL)}")
     about = f"your call of `{call['tool_name']}` ({word.action_id})"
     said = decided.message_decided("approved" if word.approve else "denied", about, None, None, word.reason)
     await tell_butler(connection, call["origin_butler"], word.action_id, said)
@@ -124,10 +126,10 @@ async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome
     return Outcome("approved", approved_call(call["origin_butler"], standing))
 
 
-def _late_call(call: Record) -> Outcome:
-    status = "expired" if call["status"] == "pending" else call["status"]
-    when = f" ({local(call['decided_at'])})" if call["decided_at"] is not None else ""
-    return Outcome("late", f"Already answered: {CALL[status]}{when}.")
+def _fate(row: Record, words: Mapping[str, str]) -> str:
+    status = "expired" if row["status"] == "pending" else row["status"]
+    when = f" ({local(row['decided_at'])})" if row["decided_at"] is not None else ""
+    return f"{words[status]}{when}."
 
 
 async def edit(connection: Connection, change: Edit) -> Outcome:
@@ -201,8 +203,9 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
         judged = await evaluate(connection, action["notification_id"], lock=True)
     except (InvalidInput, Misconfigured) as gone:
         return Outcome("impossible", gone.message)
-    if not isinstance(judged, Evaluation) or not judged.target.deliverable:
-        return Outcome("impossible", "There is no address to send it to.")
+    why = judged.impossible if isinstance(judged, Evaluation) else NO_ADDRESS
+    if why is not None or not isinstance(judged, Evaluation):
+        return Outcome("impossible", why or NO_ADDRESS)
     if judged.action.content_sha != action["content_sha"] or word.shown not in {None, action["content_sha"]}:
         return await _ask_again(connection, word, action, judged)
     try:
@@ -284,6 +287,4 @@ async def _too_late(connection: Connection, word: OwnerDecision) -> Outcome:
 
 
 def _late(action: Record) -> Outcome:
-    status = "expired" if action["status"] == "pending" else action["status"]
-    when = f" ({local(action['decided_at'])})" if action["decided_at"] is not None else ""
-    return Outcome("late", f"{ANSWERED[status]}{when}.")
+    return Outcome("late", _fate(action, ANSWERED))

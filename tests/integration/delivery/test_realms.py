@@ -12,7 +12,7 @@ from messenger.cards import approval, base, closing, digest, kinds
 from messenger.cards.base import Presser
 from messenger.channels.base import SendFailed
 from messenger.channels.telegram import TelegramChannel
-from messenger.maintenance import resolver
+from messenger.maintenance import rechecker, resolver
 from messenger.sandbox.journal import Lines
 from messenger.sandbox.sandbox import MOST
 from messenger.storage import breakers, cards, queries
@@ -23,11 +23,12 @@ from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.timings import STANDARD
 from shared.errors import InvalidInput
 from shared.gate import owner_decision
+from shared.gate.decide import OTHER_REALM
 from shared.storage import contacts, rules, threads
 from shared.storage.rules import NewRule
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
-from tests.integration.workers import FREE, new_chat, work
+from tests.integration.workers import FREE, admitted, enqueue, new_chat, work
 from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,6 +55,14 @@ VALUES ('telegram', $1, gen_random_uuid()::text, $2, $3, 'what they said', 'gree
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 NO_MORE = "UPDATE messenger.deliveries SET status = 'cancelled' WHERE class = 'card' AND status = 'queued'"
 ACTION = "SELECT id::text, revision, content_sha FROM shared.pending_actions WHERE id = $1"
+EXPIRED = """
+UPDATE messenger.deliveries SET status = 'expired', settled_at = clock_timestamp() WHERE notification_id = $1
+"""
+SAID_OF = "SELECT channel, realm FROM messenger.deliveries WHERE card_kind = 'not_delivered' AND about = $1"
+ENDED = """
+SELECT a.status, n.answer, (SELECT text FROM shared.notices t WHERE t.key = n.id::text) AS told
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
+"""
 ASKED = """
 SELECT n.envelope #>> '{delivery,message}' AS words FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id WHERE a.id = $1
@@ -139,6 +148,38 @@ async def test_with_two_live_accounts_a_block_is_for_both_and_a_permission_for_o
     assert (await rules.one(mixed.sql, made))["realm"] is None  # type: ignore[index]  # it was just made
     with pytest.raises(InvalidInput, match="for one bot or mail account"):
         await rules.add(mixed.sql, NewRule("allow", {"contact_id": anna}, "greeter"), owner["id"])
+
+
+async def test_what_waits_for_another_account_ends_and_what_waits_for_a_sandbox_that_was_live_does_not(
+    mixed: House,
+) -> None:
+    await set_realms(mixed, ("telegram", "email"))
+    waits = await ask(mixed, "email")
+    for realm, stands in ((SANDBOX, "pending"), ("another@mail.test", "cancelled")):
+        await mixed.sql.execute(REALM, "email", realm)
+        yes = owner_decision.OwnerDecision(waits, True, str(uuid4()), "cli", STANDARD.call_told)  # noqa: FBT003  # the yes
+        async with mixed.context("messenger").db.work() as connection:
+            said = await owner_decision.apply(connection, yes)
+        assert (said.code, said.text) == ("impossible", f"It cannot be sent: {OTHER_REALM}")
+        await rechecker.look_again(mixed.context("messenger"))
+        assert (await mixed.row(ENDED, waits))["status"] == stands
+    row = await mixed.row(ENDED, waits)
+    assert row["answer"]["error"]["message"] == OTHER_REALM
+    assert "Ask again if it is still wanted." in row["told"]
+
+
+async def test_what_a_bot_that_is_gone_did_not_tell_the_owner_is_told_by_the_new_one(
+    mixed: House, message: str
+) -> None:
+    await set_realms(mixed, ("telegram",))
+    told = await admitted(mixed, message)
+    await enqueue(mixed, told)
+    await mixed.sql.execute(REALM, "telegram", "78")
+    await mixed.sql.execute(EXPIRED, told)
+    async with mixed.context("messenger").db.work() as connection:
+        await kinds.write_missing(connection, 1000, STANDARD)
+    delivery = await mixed.delivery(told)
+    assert [tuple(row) for row in await mixed.sql.fetch(SAID_OF, delivery["id"])] == [("telegram", "78")]
 
 
 async def test_a_bot_that_is_not_paired_yet_is_said_with_the_command_that_pairs_it(mixed: House) -> None:
