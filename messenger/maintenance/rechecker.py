@@ -118,7 +118,7 @@ async def of_another_account(context: Context) -> int:
             if row is not None and row["status"] in answers.ASKED:
                 await _ended(connection, notification_id, OTHER_REALM)
                 said = f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
-                await notices.add_outcome(connection, notification_id, "cancelled", said, always=True)
+                await notices.add_outcome(connection, notification_id, "cancelled", said, always=True, wakes=True)
     return len(found)
 
 

@@ -239,10 +239,10 @@ FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_time
 
 
 async def add_outcome(
-    connection: Connection, notification_id: str, kind: str, said: str, *, always: bool = False
+    connection: Connection, notification_id: str, kind: str, said: str, *, always: bool = False, wakes: bool = False
 ) -> None:
     """Tell a message's butler what became of it, if its call cannot have been answered with that already."""
     row = await connection.fetchrow(NEWS, UUID(notification_id), always)
     if row is not None:
         text = f"Your {row['channel']} message {notification_id} {said} It said: {in_marks(row['words'] or '', 200)}"
-        await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id))
+        await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id, wakes=wakes))

@@ -60,7 +60,7 @@ UPDATE messenger.deliveries SET status = 'expired', settled_at = clock_timestamp
 """
 SAID_OF = "SELECT channel, realm FROM messenger.deliveries WHERE card_kind = 'not_delivered' AND about = $1"
 ENDED = """
-SELECT a.status, n.answer, (SELECT text FROM shared.notices t WHERE t.key = n.id::text) AS told
+SELECT a.status, n.answer, (SELECT text FROM shared.notices t WHERE t.key = n.id::text AND t.wakes) AS told
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
 """
 ASKED = """
