@@ -60,11 +60,16 @@ def list_all(
         say_json({"rules": [dict(row) for row in rows]})
         return
     cells = [
-        [r["id"][:SHORT], "yes" if r["active"] else "no", r["effect"], r["origin_butler"] or "any", _whom(r), _uses(r)]
-        for r in rows
+        [r["id"][:SHORT], _is_active(r), r["effect"], r["origin_butler"] or "any", _whom(r), _uses(r)] for r in rows
     ]
     nothing = "There are no rules: every message to others needs your approval."
     table(("id", "active", "effect", "butler", "to", "used"), cells, nothing)
+
+
+def _is_active(row: Record) -> str:
+    if not row["active"]:
+        return "no"
+    return "elsewhere" if row["elsewhere"] else "yes"
 
 
 def _whom(row: Record) -> str:

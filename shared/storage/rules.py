@@ -224,7 +224,8 @@ SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, 
     r.realm, r.tool_name, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
     r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
-    NOT r.active AS revoked
+    NOT r.active AS revoked, r.effect = 'allow' AND r.realm IS NOT NULL
+        AND NOT EXISTS (SELECT FROM shared.channels h WHERE h.realm = r.realm) AS elsewhere
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
     LEFT JOIN shared.contacts w ON w.id = r.made_by
 """
@@ -232,7 +233,10 @@ LIST: Final = f"{ROWS} ORDER BY r.created_at, r.id"
 
 
 async def list_rules(connection: Connection) -> list[Record]:
-    """Return every rule with its uses, oldest first; `active` is false for what is revoked or over."""
+    """Return every rule with its uses, oldest first; `active` is false for what is revoked or over.
+
+    `elsewhere` is true for what allows something by the sandbox, or an account, that no channel has now.
+    """
     return list(await connection.fetch(LIST))
 
 

@@ -30,7 +30,8 @@ class Standing:
     made: str
     maker: str
     question: str
-    sandbox: bool
+    # Whose it is, where that is not the bot and the mail account of now: the sandbox's, or another account's.
+    account: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,14 @@ def standing(row: Record) -> Standing:
         made=moment(row["created_at"]),
         maker=visible(row["maker"] or ""),
         question=row["created_from"] or "",
-        sandbox=row["effect"] == "allow" and row["realm"] == "sandbox",
+        account=_account(row),
     )
+
+
+def _account(row: Record) -> str:
+    if row["effect"] == "allow" and row["realm"] == "sandbox":
+        return "sandbox"
+    return "another account" if row["elsewhere"] else ""
 
 
 def _state(row: Record) -> str:

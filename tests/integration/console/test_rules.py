@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from shared.storage import contacts
+from tests.integration.commands import said
 from tests.integration.console_runner import PASSWORD, Running
 from tests.integration.house import House
 from tests.integration.signed_in import page, plain, signed_in
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RULES = "SELECT * FROM shared.approval_rules ORDER BY created_at DESC"
 STALE = "UPDATE console.sessions SET proved_at = proved_at - interval '601 seconds'"
+OF_ANOTHER = "UPDATE shared.approval_rules SET realm = 'another' WHERE id::text = $1"
 FRESH = "UPDATE console.sessions SET proved_at = clock_timestamp()"
 HOSTILE = "<b>x</b>\u202e"
 
@@ -302,3 +304,11 @@ async def test_unknown_rules_are_no_page_and_a_form_of_another_session_makes_non
     assert (await console.post("/rules", csrf=await console.csrf(), do="burn", recipient="4242")).status == 400
     assert await count(house) == before
     assert PASSWORD not in await page(console, "/rules")
+
+
+async def test_a_rule_for_another_account_is_said_to_let_nothing_out(house: House, console: Running) -> None:
+    rule = made(await make(console, effect="allow", recipient=new_chat()))
+    await house.sql.execute(OF_ANOTHER, rule)
+    assert "another account" in plain(await page(console, f"/rules/{rule}"))
+    [line] = [one for one in (await said(house, "rules", "list")).splitlines() if one.startswith(rule[:8])]
+    assert line.split()[1] == "elsewhere"
