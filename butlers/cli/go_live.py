@@ -102,6 +102,8 @@ def go_live(  # noqa: PLR0913, PLR0917  # an answer each, as options
     if code and bot:
         say(f"Then, within {live.timings.pairing // timedelta(minutes=1)} minutes, open this and press Start:")
         say(f"https://t.me/{bot}?start={code}")
+    elif "BUTLERS_TELEGRAM_TOKEN" in kept:
+        say(f"Then open https://t.me/{bot} and press Start: before that this bot cannot write to you.")
 
 
 def _answers(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:

@@ -96,6 +96,7 @@ async def test_by_options_contacts_and_rules_go_along_and_what_was_made_up_stays
     assert "Everything is set up." in again
     moved = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "88"), *options[3:])
     assert "which has ended on Telegram." in moved, "nor does it come back with another bot"
+    assert "Then open https://t.me/sandbox_88_bot and press Start" in moved
     assert [(row["realm"], row["active"]) for row in await leaving.sql(RULES)] == [("sandbox", True), ("77", False)]
     left = await leaving.value("SELECT max_uses FROM shared.approval_rules WHERE realm = '77'")
     assert left == 2, "a rule is good for as often as it was left"
