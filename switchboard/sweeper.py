@@ -17,16 +17,22 @@ log = logger("switchboard.sweeper")
 
 AT_ONCE: Final = 8
 # What is allowed and not in delivery: left behind by a crash after its admission, or released by a decision. Butlers
-# take turns, so that what cannot be forwarded of one never holds up what another sends.
+# take turns, so that what cannot be forwarded of one never holds up what another sends; of each the oldest are looked
+# at, however many wait.
 RELEASED = """
-SELECT id::text FROM (
-    SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
+WITH RECURSIVE b AS (
+    SELECT min(origin_butler) AS name FROM shared.notifications WHERE status = 'queued'
+    UNION ALL
+    SELECT (SELECT min(origin_butler) FROM shared.notifications WHERE status = 'queued' AND origin_butler > b.name)
+    FROM b WHERE b.name IS NOT NULL)
+SELECT due.id::text FROM b CROSS JOIN LATERAL (
+    SELECT n.id, n.created_at
     FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-    WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
+    WHERE n.status = 'queued' AND n.origin_butler = b.name AND (d.id IS NULL OR d.status = 'parked')
         AND (n.created_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()
              OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
-    ORDER BY turn, n.created_at LIMIT 100) due
-ORDER BY turn, created_at
+    ORDER BY n.created_at LIMIT 100) due
+ORDER BY row_number() OVER (PARTITION BY b.name ORDER BY due.created_at), due.created_at LIMIT 100
 """
 
 
