@@ -113,13 +113,19 @@ async def of_another_account(context: Context) -> int:
     """End what waits for a yes that nothing could follow, and tell its butler, which may ask again; return how many."""
     async with context.db.work() as connection:
         found = await transitions.of_another_account(connection)
-        for notification_id in found:
-            row = await notifications.locked(connection, notification_id)
-            if row is not None and row["status"] in answers.ASKED:
-                await _ended(connection, notification_id, OTHER_REALM)
-                said = f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
-                await notices.add_outcome(connection, notification_id, "cancelled", said, always=True, wakes=True)
+    for notification_id in found:
+        with apart(log, "not ended", notification=notification_id):
+            async with context.db.work() as connection:
+                await _given_up(connection, notification_id)
     return len(found)
+
+
+async def _given_up(connection: Connection, notification_id: str) -> None:
+    row = await notifications.locked(connection, notification_id)
+    if row is not None and row["status"] in answers.ASKED:
+        await _ended(connection, notification_id, OTHER_REALM)
+        said = f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
+        await notices.add_outcome(connection, notification_id, "cancelled", said, always=True, wakes=True)
 
 
 async def identified(context: Context) -> int:

@@ -97,7 +97,8 @@ OF_ANOTHER_ACCOUNT: Final = """
 SELECT n.id::text FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
 JOIN shared.channels c ON c.channel = n.envelope #>> '{delivery,channel}' AND c.realm NOT IN ('sandbox', n.realm)
-WHERE n.status IN ('pending_approval', 'pending_missing_identifier') LIMIT 50
+WHERE n.status IN ('pending_approval', 'pending_missing_identifier')
+ORDER BY row_number() OVER (PARTITION BY n.origin_butler ORDER BY random()) LIMIT 50
 """
 
 
