@@ -129,7 +129,7 @@ SELECT DISTINCT ON (g.origin_butler) g.id, g.origin_butler,
 FROM messenger.digests g CROSS JOIN LATERAL (
     SELECT bool_and(d.status = 'queued') AS unwritten, bool_and(d.status = 'cancelled') AS unsent, min(d.realm) FILTER (
         WHERE d.channel = 'telegram' AND d.status = 'sent' AND coalesce(d.reason, 'closed') = 'closed') AS edited
-    FROM messenger.deliveries d WHERE d.digest_id = g.id) c
+    FROM messenger.deliveries d JOIN messenger.owner_at o USING (channel, address, realm) WHERE d.digest_id = g.id) c
 WHERE g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() AND c.unsent IS NOT TRUE
     AND EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
         WHERE t.digest_id = g.id AND q.decided_by IS NULL)

@@ -44,8 +44,9 @@ class Evaluation:
         """Why it could not leave even by the owner's yes, if it could not; what waits outlasts a cool-down."""
         if not self.target.deliverable:
             return NO_ADDRESS
-        found = self.decision.findings[0]
-        is_denied = self.decision.verdict == "deny" and found.code != "cooled_down"
+        decision = afresh(self)
+        found = decision.findings[0]
+        is_denied = decision.verdict == "deny" and found.code != "cooled_down"
         return f"It cannot be sent: {found.text}" if is_denied else None
 
     def wires(self) -> tuple[Wire, ...]:

@@ -227,15 +227,17 @@ async def rename_contact(connection: Connection, contact_id: str, name: str, *, 
 HOLD_CONTACT = """
 UPDATE shared.contacts SET name = name WHERE id = $1 RETURNING name, 'owner' = ANY (roles) AS is_owner
 """
-# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
+# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts. A message waits
+# for the owner where there is a question about it, whatever a butler wrote into its row.
 STILL_NAMED = """
 SELECT 'rule' AS what, left(id::text, 8) AS id FROM shared.approval_rules
 WHERE active AND expired_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
     AND strpos(lower(arg_constraints ->> 'contact_id'), $1::uuid::text) > 0
 UNION ALL SELECT 'brake', left(id::text, 8) FROM shared.brakes
 WHERE contact_id = $1 AND lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp())
-UNION ALL SELECT 'message', left(id::text, 8) FROM shared.notifications
-WHERE whom = 'contact:' || $1::uuid::text AND status IN ('queued', 'pending_approval', 'pending_missing_identifier')
+UNION ALL SELECT 'message', left(n.id::text, 8) FROM shared.notifications n
+WHERE n.whom = 'contact:' || $1::uuid::text AND (n.status = 'queued' OR EXISTS (SELECT FROM shared.pending_actions a
+    WHERE a.notification_id = n.id AND a.status = 'pending'))
 LIMIT 20
 """
 FORGET_ALL = "DELETE FROM shared.contact_info WHERE contact_id = $1 RETURNING type, value"

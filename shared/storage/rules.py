@@ -225,7 +225,8 @@ SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, 
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
     r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
     NOT r.active AS revoked, r.effect = 'allow' AND r.realm IS NOT NULL
-        AND NOT EXISTS (SELECT FROM shared.channels h WHERE h.realm = r.realm) AS elsewhere
+        AND NOT EXISTS (SELECT FROM shared.channels h WHERE h.realm = r.realm
+            AND h.channel = coalesce(r.arg_constraints ->> 'channel', h.channel)) AS elsewhere
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
     LEFT JOIN shared.contacts w ON w.id = r.made_by
 """

@@ -110,6 +110,14 @@ async def test_a_yes_shows_that_it_is_being_sent_and_then_the_end(still_house: H
     assert shown(still_house, card).endswith("Approved. Sent.")
 
 
+async def test_a_yes_to_what_ran_out_of_time_before_counts(house: House, message: str) -> None:
+    """As after `deliveries retry`: the time of a message begins when it is let out."""
+    answer = await house.notify(message=message, contact_id=await house.contact("Frank", telegram=new_chat()))
+    await house.sql.execute(PAST, answer["notification_id"])
+    assert (await house.decide(answer["action_id"])).code == "approved"
+    await house.settled(answer["notification_id"], "ok")
+
+
 async def test_a_yes_under_a_brake_shows_that_nothing_is_sent_yet(still_house: House, message: str) -> None:
     frank = await still_house.contact("Frank", telegram=new_chat())
     scope, owner = Scope(contact_id=frank), await contacts.owner(still_house.sql)
