@@ -22,8 +22,8 @@ h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN ('1', 
 """
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
-# Of more than these the newest are looked at, so that a flood that is over keeps nothing waiting.
-LOOKED_AT: Final = 1000
+# More come by no channel in that while ($3), so that only what was put there in a flood hides anything.
+LOOKED_AT: Final = 50_000
 # So many in a while ($2 in $4) of contacts and as many of others, each sender in turn, counting what of it was shown in
 # that while and waits for the owner; the rest waits until there is room, and is no news after $3. What has a card may
 # get another one, by the next channel.
