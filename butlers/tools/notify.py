@@ -21,10 +21,6 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
 
 log = logger("butlers.notify")
-BROKEN: Final = (
-    "The Switchboard did not answer as agreed. The message is kept; asking again with the same words tells how it "
-    "stands."
-)
 
 DESCRIPTION: Final = (
     "Tell somebody something by Telegram or e-mail. Without contact_id and recipient it goes to the owner at once; "
@@ -153,17 +149,16 @@ async def follow(context: Context, call: NotifyCall, answer: NotifyResponse, *, 
     deadline = time.monotonic() + context.settings.timings.butler_wait
     if not route:
         return _with(await wait_settled(context, str(answer.notification_id), deadline), answer)
-    failed: HopFailed | None = None
     paused = False
     ticket = context.wakes["settled"].ticket(str(answer.notification_id))
     try:
         paused = await _route(context, call, answer)
     except HopFailed as broken:
+        # How the message stands its row says all the same, and the Switchboard takes it up by itself.
         log.warning("the Switchboard did not answer as agreed", why=broken.message)
-        failed = broken
     # A Messenger in this process brings the answer that it has stored.
     told = ticket.news
-    found = told if isinstance(told, NotifyResponse) else await _after_hop(context, answer, failed)
+    found = told if isinstance(told, NotifyResponse) else await _after_hop(context, answer)
     if paused and found.message == answers.ACCEPTED:
         found = found.model_copy(update={"message": answers.PAUSED})
     return _with(found, answer)
@@ -191,25 +186,15 @@ async def _route(context: Context, call: NotifyCall, before: NotifyResponse) -> 
         return response.result.notify_response.message == answers.PAUSED
     if response.error is None:
         raise HopFailed("The route's answer says nothing of the message.")
-    # A target that could not be reached may have begun all the same; as after a timeout, the rows say.
-    unreachable = response.error.error_class == "target_unavailable"
-    raise HopFailed(response.error.message, timed_out=unreachable)
+    raise HopFailed(response.error.message)
 
 
-async def _after_hop(context: Context, before: NotifyResponse, failed: HopFailed | None) -> NotifyResponse:
-    """Return what the rows say; a hop that is down or slow is no failure of the message, but a broken one is reported.
+async def _after_hop(context: Context, before: NotifyResponse) -> NotifyResponse:
+    """Return what the rows say, or `before`, the answer when this call asked, where the database is away.
 
-    `before` is the answer when this call asked, which may have been over already.
+    The message may have been over already. A hop that is down, slow or broken is no failure of it.
     """
-    notification_id = str(before.notification_id)
-    found = await rows_say(context.db, notification_id, context.name)
-    if found is None:
-        # A database that is away explains the hop's answer, and is no failure of the message either.
-        return before
-    if failed is None or found.status != "queued" or failed.proved_not_begun or failed.timed_out:
-        return found
-    # The hop's own words would be read by a model.
-    return answers.failed(notification_id, "internal_error", BROKEN, retryable=True)
+    return await rows_say(context.db, str(before.notification_id), context.name) or before
 
 
 MODULE: Final = Module("notify", lambda context, _: Components([notify_tool(context)]))

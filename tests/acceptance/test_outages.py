@@ -214,7 +214,7 @@ async def beat(fleet: Fleet, url: str) -> None:
 @pytest.mark.modes("each")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOPS)
-async def test_nonsense_from_a_hop_is_an_error_and_never_ok(fleet: Fleet, name: str) -> None:
+async def test_nonsense_from_a_hop_is_queued_and_never_ok(fleet: Fleet, name: str) -> None:
     pretender = Pretender(HOPS[name])
     kept = []
     async with served(pretender) as url, pretending(fleet, name, url):
@@ -223,8 +223,7 @@ async def test_nonsense_from_a_hop_is_an_error_and_never_ok(fleet: Fleet, name: 
             pretender.how, before = how, pretender.calls
             said = fresh.words(how)
             answer = await fleet.notify(channel="telegram", message=said)
-            assert answer["status"] == "error", (how, answer)
-            assert answer["error"]["class"] == "internal_error", (how, answer)  # type: ignore[index]  # an object
+            assert answer["status"] == "queued", (how, answer)
             assert pretender.calls > before, how
             kept.append(said)
     for said in kept:
