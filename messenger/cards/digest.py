@@ -37,7 +37,7 @@ log = logger("messenger.cards.digest")
 SHOW: Final = "sh"
 MOST: Final = 20
 IN_A_ROW: Final = 5
-OVER: Final = "All of these have been handled."
+OVER: Final = "None of these waits here any more."
 NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a button to see the whole message."
 NO_ANSWER_TO_CALLS: Final = "None of these is done unless you approve it. Press a button to see the whole request."
 # What Telegram says of an edit that changes nothing.

@@ -164,7 +164,7 @@ async def test_what_waits_for_another_account_ends_and_what_waits_for_a_sandbox_
         await rechecker.look_again(mixed.context("messenger"))
         assert (await mixed.row(ENDED, waits))["status"] == stands
     row = await mixed.row(ENDED, waits)
-    assert row["answer"]["error"]["message"] == OTHER_REALM
+    assert row["answer"]["error"]["message"] == f"Not sent. {OTHER_REALM}"
     assert "Ask again if it is still wanted." in row["told"]
 
 
