@@ -271,7 +271,7 @@ async def _take_along(
 ) -> None:
     """Make the rule anew for each live channel that it speaks of, unless it is there already, or was and has ended.
 
-    What was taken along before, to another account, goes on as that has it, with what is left of its uses and time.
+    Of what was taken along before, to whichever account, the newest counts, with what is left of its uses and time.
     """
     pinned = dict(row["arg_constraints"])
     only = pinned.get("channel") or ("recipient" in pinned and parse_recipient(pinned["recipient"]).channel)
@@ -279,16 +279,13 @@ async def _take_along(
         wanted, realm = {**pinned, "channel": channel}, house.live[channel]
         same = (row["effect"], row["origin_butler"], wanted)
         alike = [e for e in existing if (e["effect"], e["origin_butler"], e["arg_constraints"]) == same]
-        there = [e for e in alike if e["realm"] != realms.SANDBOX]
-        stands = [e for e in there if _allows(e)]
-        if there and not stands:
+        newest = [row, *(e for e in alike if e["realm"] != realms.SANDBOX)][-1]
+        if not _allows(newest):
             say(f"Left behind: rule {row['id'][:SHORT]}, which has ended {CHANNELS[channel].via}.")
-            continue
-        if any(e["realm"] == realm for e in stands):
-            continue
-        made = await rules.add(connection, _left_of([row, *stands][-1], wanted), owner, realm=realm)
-        words = rules.scope(row["effect"], row["origin_butler"], wanted, row["contact"])
-        say(f"Rule {made[:SHORT]}: {words}.")
+        elif newest["realm"] != realm:
+            made = await rules.add(connection, _left_of(newest, wanted), owner, realm=realm)
+            words = rules.scope(row["effect"], row["origin_butler"], wanted, row["contact"])
+            say(f"Rule {made[:SHORT]}: {words}.")
 
 
 def _allows(rule: Record) -> bool:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = "http://127.0.0.1:{sandbox}"
 # As the sandbox numbers its people: no real chat has such a number.
 MADE_UP = 5000000000000003
-RULES = "SELECT realm, active FROM shared.approval_rules ORDER BY created_at"
+RULES = "SELECT realm, active, max_uses FROM shared.approval_rules ORDER BY created_at"
 VALUES = """
 SELECT i.value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
 WHERE c.name = $1 ORDER BY i.value
@@ -86,20 +86,21 @@ async def test_by_options_contacts_and_rules_go_along_and_what_was_made_up_stays
         words = fresh.words("live")
         assert (await leaving.notify(channel="telegram", message=words, **whom))["status"] == "ok"
         assert (await leaving.outside.arrived(words, to)).token_id == "77"
-    [live] = await leaving.sql("SELECT id::text FROM shared.approval_rules WHERE realm = '77'")
+    moved = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "88"), *options[3:])
+    assert "health may write to Anna by telegram" in moved
+    assert f"Left behind: Owner, telegram {OWNER}." in moved
+    assert "Then open https://t.me/sandbox_88_bot and press Start" in moved
+    [live] = await leaving.sql("SELECT id::text FROM shared.approval_rules WHERE realm = '88'")
     await butlers(leaving, "rules", "revoke", live["id"])
     await leaving.contact("Carl", telegram=fresh.chat())
     again = await butlers(leaving, "go-live", "--contacts", "Anna", "--rules", "all")
-    assert f"Left behind: Owner, telegram {OWNER}." in again
     assert "which has ended on Telegram." in again
     assert "Carl" not in again
     assert "Everything is set up." in again
-    moved = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "88"), *options[3:])
-    assert "which has ended on Telegram." in moved, "nor does it come back with another bot"
-    assert "Then open https://t.me/sandbox_88_bot and press Start" in moved
-    assert [(row["realm"], row["active"]) for row in await leaving.sql(RULES)] == [("sandbox", True), ("77", False)]
-    left = await leaving.value("SELECT max_uses FROM shared.approval_rules WHERE realm = '77'")
-    assert left == 2, "a rule is good for as often as it was left"
+    more = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "99"), *options[3:])
+    assert "which has ended on Telegram." in more, "nor does it come back with another bot"
+    made = [tuple(row) for row in await leaving.sql(RULES)]
+    assert made == [("sandbox", True, 3), ("77", True, 2), ("88", False, 1)], "each for as often as it was left"
 
 
 REFUSED = [
