@@ -1,4 +1,4 @@
-"""However many rows one schedule, session or request has, another's are found by their index."""
+"""However many rows one schedule or session has, another's are found by their index."""
 
 from migrations.raw import execute
 
@@ -10,9 +10,7 @@ down_revision = "0093"
 FOUND = """
 ALTER TABLE shared.occurrences ALTER COLUMN schedule_id SET (n_distinct = -0.05);
 ALTER TABLE shared.session_steps ALTER COLUMN session_id SET (n_distinct = -0.05);
-ALTER TABLE shared.approval_events ALTER COLUMN action_id SET (n_distinct = -0.05),
-    ALTER COLUMN notification_id SET (n_distinct = -0.05);
-ANALYZE shared.occurrences, shared.session_steps, shared.approval_events;
+ANALYZE shared.occurrences, shared.session_steps;
 """
 # They go with their session, in one statement, which has a time limit.
 BOUNDS = """

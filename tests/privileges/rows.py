@@ -75,7 +75,7 @@ TABLES: Final = {
         "butler",
         "status",
         """INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
-        SELECT md5($1)::uuid, $1, 1 + (random() * 1e9)::int, 't', 'h'""",
+        SELECT md5($1)::uuid, $1, 1 + (random() * 99999)::int, 't', 'h'""",
     ),
     "shared.notices": (
         "butler",

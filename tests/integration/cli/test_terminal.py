@@ -168,7 +168,7 @@ class Run:
 RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "approvals list": [Run(says=CHAT)],
     "approvals show": [Run((TOLD,), says=CHAT), Run((DONE,)), Run((HOSTILE,), 1)],
-    "approvals approve": [Run((TOLD,), 1, "Changed since it was shown"), Run((HOSTILE,), 1)],
+    "approvals approve": [Run((TOLD,), 1, "It cannot be sent: "), Run((HOSTILE,), 1)],
     "approvals resolve": [Run((TOLD, "ran"), 1, "It is no tool call"), Run((HOSTILE, "ran"), 1)],
     "approvals edit": [Run((TOLD, "--message", HOSTILE), 1)],
     "approvals deny": [Run((TOLD, "--reason", HOSTILE), says=CHAT), Run((DONE,), 1, "Already denied")],
