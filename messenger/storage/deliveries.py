@@ -332,15 +332,21 @@ async def reap(connection: Connection, deliveries: Sequence[str], lease: timedel
     return rows
 
 
-# There is one card about a thing at an address.
+# There is one card about a thing at an address. By another bot ($5, no more $6) it comes whole, as by another address,
+# whose wires are others. Of a message nothing has left yet.
 READDRESS = """
-UPDATE messenger.deliveries d SET address = $3, class = $4, realm = $5, status = 'queued', claimed_by = NULL,
-    lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND NOT EXISTS (
-    SELECT FROM messenger.deliveries o WHERE o.card_kind = d.card_kind
-        AND (o.action_id = d.action_id OR o.about = d.about OR o.digest_id = d.digest_id)
-        AND coalesce(o.revision = d.revision, true) AND (o.channel, o.address, o.realm) = (d.channel, $3, $5))
-RETURNING id
+WITH moved AS (
+    UPDATE messenger.deliveries d SET address = $3, class = $4, realm = $5, status = 'queued', claimed_by = NULL,
+        lease_until = NULL
+    WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND NOT EXISTS (
+        SELECT FROM messenger.deliveries o WHERE o.card_kind = d.card_kind
+            AND (o.action_id = d.action_id OR o.about = d.about OR o.digest_id = d.digest_id)
+            AND coalesce(o.revision = d.revision, true) AND (o.channel, o.address, o.realm) = (d.channel, $3, $5))
+    RETURNING d.id),
+whole AS (
+    UPDATE messenger.parts SET status = 'queued' FROM moved
+    WHERE delivery_id = moved.id AND parts.status = 'sent' AND $5::text <> $6::text)
+SELECT id FROM moved
 """
 
 
@@ -349,5 +355,5 @@ async def readdress(connection: Connection, claimed: Claimed, address: str, kind
 
     It waits in the order of the new address, and as what it is now.
     """
-    args = (UUID(claimed.id), claimed.fence, address, kind, realm)
+    args = (UUID(claimed.id), claimed.fence, address, kind, realm, claimed.realm)
     return await connection.fetchval(READDRESS, *args) is not None

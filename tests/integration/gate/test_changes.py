@@ -31,6 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('health', 'http://127.0.0.1:1', 'butler')"
 WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 BY_ANOTHER_BOT = "UPDATE messenger.deliveries SET realm = 'another' WHERE action_id = $1"
+BEGUN_BY_ANOTHER = "UPDATE messenger.deliveries SET realm = 'another', status = 'queued' WHERE action_id = $1"
 ONCE_MORE_BY_ANOTHER = """
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, action_id, revision, origin_butler)
 SELECT class, card_kind, channel, address, 'another', action_id, revision, origin_butler FROM messenger.deliveries
@@ -246,3 +247,12 @@ async def test_a_card_that_waits_follows_to_the_new_bot_and_comes_there_once(sti
     await still_house.sql.execute(ONCE_MORE_BY_ANOTHER, asked["action_id"])
     await all_cards(still_house)
     assert len(still_house.cards(message)) == 1
+
+
+async def test_a_card_of_which_a_part_left_by_another_bot_comes_whole(still_house: House, message: str) -> None:
+    asked = await still_house.notify(message=message, contact_id=await still_house.contact("Bo", telegram=new_chat()))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    await still_house.sql.execute(BEGUN_BY_ANOTHER, asked["action_id"])
+    await all_cards(still_house)
+    assert len(still_house.cards(message)) == 2
