@@ -235,12 +235,11 @@ async def _carry_out(
         taken = {owner, *(str(row["id"]) for row in people)}
         for row in await contacts.list_contacts(connection):
             await _leave_behind(connection, house, row, is_taken=str(row["id"]) in taken)
-        existing = await rules.list_rules(connection)
         for row in along:
             if row["arg_constraints"].get("contact_id", owner) not in taken:
                 say(f"Left behind: rule {row['id'][:SHORT]}, with its contact.")
                 continue
-            await _take_along(connection, house, row, existing, owner)
+            await _take_along(connection, house, row, owner)
         code = ""
         if PAIRED in house.live and not _is_reached(_owner(house), PAIRED):
             code = secrets.token_urlsafe(16)
@@ -266,26 +265,36 @@ async def _leave_behind(connection: Connection, house: House, row: Record, *, is
             say(f"Left behind: {row['name']}, {kind} {value}.")
 
 
-async def _take_along(
-    connection: Connection, house: House, row: Record, existing: Sequence[Record], owner: str
-) -> None:
+async def _take_along(connection: Connection, house: House, row: Record, owner: str) -> None:
     """Make the rule anew for each live channel that it speaks of, unless it is there already, or was and has ended.
 
     Of what was taken along before, to whichever account, the newest counts, with what is left of its uses and time.
+    Those before it end, so that none goes on when its account is live again.
     """
     pinned = dict(row["arg_constraints"])
     only = pinned.get("channel") or ("recipient" in pinned and parse_recipient(pinned["recipient"]).channel)
     for channel in [name for name in house.live if only in {False, name}]:
         wanted, realm = {**pinned, "channel": channel}, house.live[channel]
         same = (row["effect"], row["origin_butler"], wanted)
-        alike = [e for e in existing if (e["effect"], e["origin_butler"], e["arg_constraints"]) == same]
+        existing = await rules.list_rules(connection)
+        alike = [e for e in existing if (e["effect"], e["origin_butler"], _pinned(e, channel)) == same]
         newest = [row, *(e for e in alike if e["realm"] != realms.SANDBOX)][-1]
+        goes_on = _allows(newest) and newest["realm"] == realm
+        for one in alike:
+            if one["active"] and one["realm"] not in {realms.SANDBOX, realm if goes_on else None}:
+                await rules.revoke(connection, one["id"], owner)
         if not _allows(newest):
             say(f"Left behind: rule {row['id'][:SHORT]}, which has ended {CHANNELS[channel].via}.")
-        elif newest["realm"] != realm:
+        elif not goes_on:
             made = await rules.add(connection, _left_of(newest, wanted), owner, realm=realm)
             words = rules.scope(row["effect"], row["origin_butler"], wanted, row["contact"])
             say(f"Rule {made[:SHORT]}: {words}.")
+
+
+def _pinned(rule: Record, channel: str) -> Mapping[str, object]:
+    """Return what the rule pins; an address says its channel by itself."""
+    pinned: Mapping[str, object] = rule["arg_constraints"]
+    return {"channel": channel, **pinned} if "recipient" in pinned else pinned
 
 
 def _allows(rule: Record) -> bool:

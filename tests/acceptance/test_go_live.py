@@ -99,8 +99,10 @@ async def test_by_options_contacts_and_rules_go_along_and_what_was_made_up_stays
     assert "Everything is set up." in again
     more = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving, "99"), *options[3:])
     assert "which has ended on Telegram." in more, "nor does it come back with another bot"
+    back = await butlers(leaving, *options[:1], "--telegram-token-file", token_file(leaving), *options[3:])
+    assert "which has ended on Telegram." in back, "nor with the first one"
     made = [tuple(row) for row in await leaving.sql(RULES)]
-    assert made == [("sandbox", True, 3), ("77", True, 2), ("88", False, 1)], "each for as often as it was left"
+    assert made == [("sandbox", True, 3), ("77", False, 2), ("88", False, 1)], "each for as often as it was left"
 
 
 REFUSED = [
