@@ -279,13 +279,13 @@ async def _take_along(connection: Connection, house: House, row: Record, owner: 
         existing = await rules.list_rules(connection)
         alike = [e for e in existing if (e["effect"], e["origin_butler"], _pinned(e, channel)) == same]
         newest = [row, *(e for e in alike if e["realm"] != realms.SANDBOX)][-1]
-        goes_on = _allows(newest) and newest["realm"] == realm
+        is_here = newest["realm"] == realm
         for one in alike:
-            if one["active"] and one["realm"] not in {realms.SANDBOX, realm if goes_on else None}:
+            if one["active"] and one["realm"] not in {realms.SANDBOX, realm if is_here else None}:
                 await rules.revoke(connection, one["id"], owner)
         if not _allows(newest):
             say(f"Left behind: rule {row['id'][:SHORT]}, which has ended {CHANNELS[channel].via}.")
-        elif not goes_on:
+        elif not is_here:
             made = await rules.add(connection, _left_of(newest, wanted), owner, realm=realm)
             words = rules.scope(row["effect"], row["origin_butler"], wanted, row["contact"])
             say(f"Rule {made[:SHORT]}: {words}.")

@@ -123,8 +123,10 @@ async def of_another_account(context: Context) -> int:
 async def _given_up(connection: Connection, notification_id: str) -> None:
     row = await notifications.locked(connection, notification_id)
     if row is not None and row["status"] in answers.ASKED:
-        await _ended(connection, notification_id, f"Not sent. {OTHER_REALM}")
-        said = f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
+        begun = await deliveries.begun(connection, notification_id)
+        why = f"{OTHER_REALM} {answers.EARLIER}" if begun else f"Not sent. {OTHER_REALM}"
+        await _ended(connection, notification_id, why)
+        said = f"has ended. {why}" if begun else f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
         await notices.add_outcome(connection, notification_id, "cancelled", said, always=True, wakes=True)
 
 

@@ -120,8 +120,9 @@ a AS (
 {QUEUE}
 """
 # The newest digest that each butler has in that while ($3), but for one whose questions the owner has all decided, or
-# that was never sent; and how many more it takes. It grows where its message will list what comes: one in Telegram is
-# edited, and one that waits to be sent is not written yet. A mail says what it said: what comes is for the next one.
+# that was never sent, or was played before its channel was live; and how many more it takes. It grows where its message
+# will list what comes: one in Telegram is edited, and one that waits to be sent is not written yet. A mail says what it
+# said: what comes is for the next one.
 DIGESTS_NOW: Final = f"""
 SELECT DISTINCT ON (g.origin_butler) g.id, g.origin_butler,
     {IN_A_DIGEST} - (SELECT count(*) FROM messenger.digest_items t WHERE t.digest_id = g.id) AS room,
@@ -133,6 +134,8 @@ FROM messenger.digests g CROSS JOIN LATERAL (
 WHERE g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() AND c.unsent IS NOT TRUE
     AND EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
         WHERE t.digest_id = g.id AND q.decided_by IS NULL)
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d JOIN messenger.owner_at o USING (channel)
+        WHERE d.digest_id = g.id AND d.realm = 'sandbox' AND o.realm <> 'sandbox')
 ORDER BY g.origin_butler, g.opened_at DESC
 """
 # What is beyond the burst stands in its butler's digest of now. A new one begins shortly ($1) after the first question
@@ -253,7 +256,7 @@ WITH ended AS (
     FROM messenger.deliveries d
     WHERE d.status IN ('failed', 'expired', 'dead') AND (d.class = 'third_party' OR (d.class = 'owner' AND EXISTS (
             SELECT FROM messenger.owner_at o WHERE (o.channel, o.realm) <> (d.channel, d.realm)
-                AND (o.realm <> 'sandbox' OR d.realm = 'sandbox'))))
+                AND (o.realm = 'sandbox') = (d.realm = 'sandbox'))))
         AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
         AND NOT EXISTS (SELECT FROM shared.pending_actions q
             WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)),
