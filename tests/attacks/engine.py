@@ -20,8 +20,12 @@ class Tried:
     breaches: Sequence[str]
 
 
-# All classes together ask more than may wait of one butler: what an earlier one asked is not waited for any more.
-OVER: Final = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE status = 'pending'"
+# All classes together ask more than may wait of one butler: what an earlier one asked is not waited for any more. What
+# a daemon has in hand is left to it: nobody waits for another here.
+OVER: Final = """
+UPDATE shared.pending_actions SET expires_at = clock_timestamp()
+WHERE id IN (SELECT id FROM shared.pending_actions WHERE status = 'pending' FOR UPDATE SKIP LOCKED)
+"""
 
 
 async def run_class(world: World, attack: AttackClass, every: int = 1, most: int = 1000) -> list[Tried]:
