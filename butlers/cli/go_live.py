@@ -273,10 +273,10 @@ async def _take_along(connection: Connection, house: House, row: Record, owner: 
     """
     pinned = dict(row["arg_constraints"])
     only = pinned.get("channel") or ("recipient" in pinned and parse_recipient(pinned["recipient"]).channel)
+    existing = await rules.list_rules(connection)  # with what was made of a rule before this one
     for channel in [name for name in house.live if only in {False, name}]:
         wanted, realm = {**pinned, "channel": channel}, house.live[channel]
         same = (row["effect"], row["origin_butler"], wanted)
-        existing = await rules.list_rules(connection)
         alike = [e for e in existing if (e["effect"], e["origin_butler"], _pinned(e, channel)) == same]
         newest = [row, *(e for e in alike if e["realm"] != realms.SANDBOX)][-1]
         is_here = newest["realm"] == realm
