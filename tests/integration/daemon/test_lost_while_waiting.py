@@ -20,6 +20,7 @@ from shared.auth.tokens import Caller
 from shared.contracts import ErrorClass, RouteResponse, Timing, failure, route_request, wire
 from shared.db import dsn
 from shared.db.pool import Database
+from shared.db.wake import Ticket, Wake
 from shared.errors import ButlersError
 from shared.rpc import Answer
 from switchboard import daemon as switchboard
@@ -61,6 +62,18 @@ class Played(LocalClient):
 async def answered(does: Callable[[ToolCall], Awaitable[Result]], caller: Caller, arguments: Arguments) -> Answer:
     """The object that a daemon's tool answers this caller with."""
     return (await does(ToolCall(caller, arguments))).answer or {}
+
+
+class Noted(Wake):
+    """A wake that tells when somebody begins to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = asyncio.Event()
+
+    def ticket(self, key: str = "") -> Ticket:
+        self.taken.set()
+        return super().ticket(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +250,27 @@ async def test_a_caller_whose_whole_fleet_loses_the_database_is_told_queued(outa
     await outage.shut_once_it_waits(message)
     answer = await asked
     assert (answer["status"], answer["message"]) == ("queued", answers.ACCEPTED)
+    await outage.arrives_once(message)
+
+
+async def test_a_caller_that_waits_for_anothers_call_is_told_queued(outage: Outage, message: str) -> None:
+    carries, context, settled = asyncio.Event(), outage.context("greeter"), Noted()
+
+    async def waits(_: Answer) -> Answer:
+        await carries.wait()
+        raise ButlersError("It carried nothing.")
+
+    outage.play("switchboard", waits)
+    first = asyncio.ensure_future(notify(outage.house.context("greeter"), message))
+    await eventually(partial(outage.house.sql.fetchval, ADMITTED, message))
+    waiter = replace(context, wakes={**context.wakes, "settled": settled})
+    second = asyncio.ensure_future(notify(waiter, message))
+    await settled.taken.wait()
+    outage.gate.shut()
+    answer = await second
+    assert (answer["status"], answer["message"]) == ("queued", answers.ACCEPTED)
+    carries.set()
+    await first
     await outage.arrives_once(message)
 
 
