@@ -5,7 +5,7 @@ Each returns the value, or raises ValueError whose text completes "... is not" (
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from shared.addresses import canonical
 from shared.channels import telegram
@@ -133,6 +133,15 @@ def smtp_url(text: str) -> str:
 def imap_url(text: str) -> str:
     """Return the URL of the server that mail is read from: imaps or imap."""
     return _url(text, ("imaps", "imap"))
+
+
+def mailbox_url(text: str) -> str:
+    """Return the URL of a mailbox with its login; refuse one without, or with what no login holds."""
+    parts = urlsplit(imap_url(text))
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if not user or re.search(r"[\r\n\0]", user + password):
+        raise ValueError("a URL such as imaps://user:password@host:993, with its login percent-encoded")
+    return text
 
 
 def database_url(text: str) -> str:

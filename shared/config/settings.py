@@ -139,7 +139,7 @@ class Settings:
             telegram_base_url=env.read("BUTLERS_TELEGRAM_BASE_URL", parsers.origin_url) or "https://api.telegram.org",
             smtp_url=env.secret("BUTLERS_SMTP_URL", parsers.smtp_url),
             email_from=env.read("BUTLERS_EMAIL_FROM", parsers.email),
-            imap_url=env.secret("BUTLERS_IMAP_URL", parsers.imap_url),
+            imap_url=env.secret("BUTLERS_IMAP_URL", parsers.mailbox_url),
             mail_authserv_id=env.read("BUTLERS_MAIL_AUTHSERV_ID", parsers.host),
             advertise_url=env.read("BUTLERS_ADVERTISE_URL", parsers.origin_url),
             allow_plaintext=env.read("BUTLERS_ALLOW_PLAINTEXT", parsers.yes_or_no) or False,

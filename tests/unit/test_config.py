@@ -140,6 +140,8 @@ BAD = [
     ("BUTLERS_SMTP_URL", "mail.test"),
     ("BUTLERS_EMAIL_FROM", "butlers"),
     ("BUTLERS_IMAP_URL", "pop3://u:s3cr3t@h"),
+    ("BUTLERS_IMAP_URL", "imaps://mail.test"),
+    ("BUTLERS_IMAP_URL", "imaps://a%0Ab:s3cr3t@mail.test"),
     ("BUTLERS_ADVERTISE_URL", "http://u:s3cr3t@h"),
     ("BUTLERS_ALLOW_PLAINTEXT", "perhaps"),
     ("BUTLERS_SANDBOX_URL", "ftp://h"),

@@ -214,12 +214,6 @@ async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops()
             await asyncio.wait_for(looking, LONGEST)
 
 
-@pytest.mark.parametrize("url", ["imaps://mail.example.org", "imaps://a%0Ab:x@mail.example.org"])
-def test_a_url_without_a_login_is_refused(url: str) -> None:
-    with pytest.raises(Misconfigured, match="no usable login"):
-        account_from(url)
-
-
 async def once(context: Context, account: Relay) -> int:
     """One look at what came back: how much of it was new."""
     box = Box(account)
