@@ -114,7 +114,7 @@ class Scheduler:
             if room > 0:
                 claimed = await claim(connection, context, room, hand.held)
             wait = await schedules.seconds_until_next(connection, context.name)
-            untold = not hand.thinks and await end_unrun(connection, context.name)
+            untold = not hand.thinks and await end_unrun(connection, context)
         if untold:
             self._begin(tell_owner(context, context.stopping))
         hand.held.update(one.id for one in claimed)
@@ -163,11 +163,12 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
 
 
-async def end_unrun(connection: Connection, butler: str) -> bool:
+async def end_unrun(connection: Connection, context: Context) -> bool:
     """End the sessions of a butler for which nothing thinks; return whether the owner has to be told of any."""
-    needs = await sessions.needs(connection, butler)
+    butler, timings = context.name, context.settings.timings
+    needs = await sessions.needs(connection, butler, timings.said_together, timings.session_lease)
     if needs.waiting or needs.lapsed:
-        await sessions.end_unrun(connection, butler, f"Nothing thinks for {butler} any more.")
+        await sessions.end_unrun(connection, butler, f"Nothing thinks for {butler} any more.", timings.session_lease)
     return needs.waiting or needs.lapsed or needs.untold
 
 

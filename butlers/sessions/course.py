@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -19,6 +19,7 @@ from shared.errors import ButlersError, Forbidden
 from shared.home_folder import SESSIONS
 from shared.loops import first_of, pause
 from shared.storage import session_list, sessions
+from shared.storage.notices import as_if_unshown
 from shared.storage.sessions import Claimed, Course, Ending, Finish
 from shared.telemetry.logs import logger
 
@@ -240,8 +241,8 @@ async def _settle(running: _Running, ended: Ended | None) -> None:
                     await lose(connection, running.claimed, why, course)
                 else:
                     finish = _finish(running, ended, course)
-                    await sessions.finish(connection, running.claimed, finish)
-                    await notices.settle(connection, running.claimed, is_read=finish.status == "done")
+                    lost = await notices.settle(connection, running.claimed, is_read=finish.status == "done")
+                    await sessions.finish(connection, running.claimed, with_more(finish, lost))
                 return
         except ButlersError as away:
             log.warning("the end of a session is not written yet", session=running.claimed.id, why=away.message)
@@ -287,11 +288,17 @@ async def lose(connection: Connection, claimed: Claimed, why: str, course: Cours
 
     Either way the owner is told, once.
     """
-    await notices.settle(connection, claimed, is_read=False)
     who = f"A session of {claimed.butler} broke off. {why}"
     again = f"{who} It had called nothing, and is begun again. {prompt.asked(claimed)}"
     if await sessions.put_back(connection, claimed, again):
+        await as_if_unshown(connection, claimed.butler, claimed.id)
         return
     over = f"{who} It is not begun again. {prompt.asked(claimed)}"
     silent = course is not None and course.told_nobody
-    await sessions.finish(connection, claimed, Finish("lost", why, over, silent))
+    lost = await notices.settle(connection, claimed, is_read=False)
+    await sessions.finish(connection, claimed, with_more(Finish("lost", why, over, silent), lost))
+
+
+def with_more(finish: Finish, said: str | None) -> Finish:
+    """Return the end with one more sentence for the owner, if there is one."""
+    return replace(finish, untold=" ".join(filter(None, (finish.untold, said))) or None)

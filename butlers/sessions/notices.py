@@ -13,6 +13,7 @@ from butlers.notices import Block, Waiting, block_of
 from butlers.tools.notices import in_its_place
 from shared.auth.tokens import Caller
 from shared.db.pool import Connection, Record, commit_unflushed
+from shared.display.quotes import in_marks
 from shared.errors import ButlersError
 from shared.storage import notices, sessions
 from shared.storage.notices import TOPIC, Pace, Reader
@@ -25,6 +26,9 @@ LOOK_SECONDS: Final = 2.0
 # What ends so long a wait may come before the hint of the notice beside it, so a look is made without one.
 WAITED_SECONDS: Final = 0.25
 MOST_READERS: Final = 1024
+# So much of what is shown no more is named to the owner.
+EXCERPT: Final = 80
+MOST_NAMED: Final = 3
 # The results of these are never extended: they are about notices, or somebody waits in front of them.
 EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
 BEGINS: Final = (
@@ -63,7 +67,7 @@ async def taken(connection: Connection, butler: str, reader: Reader, ago: float 
 
 def _is_work(notice: Waiting) -> bool:
     """Return whether it is what the owner wrote, for which a session of its own waits."""
-    return notice.source == "owner" and notice.kind == MESSAGE and not notice.again
+    return notice.source == "owner" and notice.kind == MESSAGE
 
 
 def waiting_of(row: Record) -> Waiting:
@@ -86,14 +90,20 @@ async def opening(context: Context, claimed: Claimed) -> str:
     return block.text if block is not None else ""
 
 
-async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> None:
-    """Note what a session that ends was shown as read, or put it back."""
+async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> str | None:
+    """Note what a session that ends was shown as read, or put it back.
+
+    Return the sentence by which the owner hears of words that come no more, if there are any.
+    """
     if claimed.nonce is None:
-        return
+        return None
     if is_read:
         await notices.note_read(connection, claimed.butler, claimed.id)
-    else:
-        await notices.unread(connection, claimed.butler, claimed.id)
+        return None
+    rows = await notices.unread(connection, claimed.butler, claimed.id)
+    await sessions.told_in_vain(connection, claimed.butler, [row["id"] for row in rows if row["begins"]])
+    lost = [in_marks(row["text"], EXCERPT) for row in rows if row["given_up"]]
+    return f"It was shown twice in vain, and is shown no more: {', '.join(lost[:MOST_NAMED])}" if lost else None
 
 
 async def begin_one(connection: Connection, butler: str, new_id: Callable[[], str], pace: Pace = PACE) -> None:

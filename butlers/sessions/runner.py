@@ -68,7 +68,7 @@ class Runner:
         await asyncio.gather(*(one for one in self._running if one.get_name() == name), return_exceptions=True)
         with apart(log, "what waits for a butler that was removed stays", butler=name):
             async with context.db.work() as connection:
-                await sessions.end_unrun(connection, name, REMOVED)
+                await sessions.end_unrun(connection, name, REMOVED, context.settings.timings.session_lease)
             await tell_owner(context, context.stopping)
 
     def wake(self, name: str = "") -> None:
@@ -118,8 +118,9 @@ class Runner:
 
     async def _see_to(self, place: Place) -> None:
         context, ending = place.context, self._endings[place.context.name]
+        timings = context.settings.timings
         async with context.db.work() as connection:
-            needs = await sessions.needs(connection, context.name, context.settings.timings.said_together)
+            needs = await sessions.needs(connection, context.name, timings.said_together, timings.session_lease)
             if needs.noticed and not needs.waiting and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
         if needs.soon is not None and context.name not in self._heard_out:
@@ -179,9 +180,9 @@ def _terms(place: Place, *, owners_only: bool) -> Terms:
 
 async def give_up(place: Place) -> None:
     """End as lost, or put back into the queue, some sessions of this butler whose holder's lease ran out."""
-    name = place.context.name
+    name, lease = place.context.name, place.context.settings.timings.session_lease
     async with place.context.db.work() as connection:
-        for claimed in await sessions.lapsed(connection, name):
+        for claimed in await sessions.lapsed(connection, name, lease):
             log.warning("a session is lost", session=claimed.id, butler=name)
             await remove_folder(folder_of(place.context.home, claimed.id))
             await lose(connection, claimed, FALLEN_SILENT, await sessions.course(connection, claimed))

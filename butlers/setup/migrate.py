@@ -211,7 +211,7 @@ async def _end_left(connection: Connection, settings: Settings, there: Sequence[
 
     said = await restored.end_open(connection, witness.places(settings.home, "messenger", settings.witness))
     for row in await session_list.left(connection, there, STANDARD.instance_counts):
-        await sessions.end_unrun(connection, row["butler"], session_list.REMOVED)
+        await sessions.end_unrun(connection, row["butler"], session_list.REMOVED, STANDARD.session_lease)
         ended = f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended"
         said.append(f"{row['butler']}: {session_list.REMOVED} {ended}.")
     return said

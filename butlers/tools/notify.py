@@ -15,7 +15,7 @@ from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.idempotency import lineage_in_session
-from shared.storage import contacts, sessions
+from shared.storage import contacts, session_list
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
@@ -114,7 +114,7 @@ async def tell(
 async def _of_session(context: Context, arguments: Arguments, session: str) -> tuple[Arguments, str | None]:
     """Return the arguments with the request that the session answers, and the occurrence it is of, if it is of one."""
     async with context.db.work() as connection:
-        about = await sessions.about(connection, context.name, session)
+        about = await session_list.about(connection, context.name, session)
     is_answer = arguments.get("intent") in ("reply", "react")
     if arguments.get("request_context") or (about.request_context is None and not is_answer):
         return arguments, about.occurrence_id

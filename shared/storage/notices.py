@@ -125,7 +125,7 @@ SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM s
         WHERE s.id = notices.id AND s.butler = $1 AND s.cause = 'message' AND s.status = 'waiting'), text) AS text,
     trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
-    AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR again OR NOT (source = 'owner' AND kind = 'message'))
+    AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR NOT (source = 'owner' AND kind = 'message'))
 ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
 """
 
@@ -150,17 +150,40 @@ async def shown(connection: Connection, butler: str, by: str, ids: Sequence[str]
     await connection.execute(SHOWN, butler, by, [UUID(one) for one in ids], id_in(by))
 
 
-UNREAD = """
-UPDATE shared.notices SET state = CASE WHEN again THEN 'done' ELSE 'queued' END, again = true,
-    shown_in = CASE WHEN again THEN shown_in END, shown_call = NULL, shown_at = NULL
+AS_IT_WAS = """
+UPDATE shared.notices SET state = 'queued', shown_in = NULL, shown_call = NULL, shown_at = NULL
 WHERE butler = $1 AND state = 'shown' AND shown_in = $2
 """
 
 
-async def unread(connection: Connection, butler: str, by: str) -> None:
-    """Put back what a session was shown that broke off; what was put back once before is done."""
-    await connection.execute(UNREAD, butler, by)
+async def as_if_unshown(connection: Connection, butler: str, by: str) -> None:
+    """Put back what a session was shown that is begun again, as if it had not been."""
+    await connection.execute(AS_IT_WAS, butler, by)
+
+
+# What the owner wrote begins a session of its own instead, and what the owner stopped is not done after all.
+UNREAD = """
+WITH unread AS (
+    SELECT id, source = 'owner' AND kind = 'message' AS words, EXISTS (SELECT FROM shared.sessions s
+            WHERE s.id = $3 AND s.butler = $1 AND s.stop_asked_at IS NOT NULL) AS stopped
+    FROM shared.notices WHERE butler = $1 AND state = 'shown' AND shown_in = $2 FOR UPDATE)
+UPDATE shared.notices n SET state = CASE WHEN again OR words OR stopped THEN 'done' ELSE 'queued' END, again = true,
+    shown_in = CASE WHEN again OR words OR stopped THEN shown_in END, shown_call = NULL, shown_at = NULL
+FROM unread u WHERE u.id = n.id
+RETURNING n.id::text, words AND NOT stopped AS begins, n.state = 'done' AND trust = 'owner' AND NOT words
+    AND NOT stopped AS given_up, text
+"""
+
+
+async def unread(connection: Connection, butler: str, by: str) -> Sequence[Record]:
+    """Put back what a session was shown that broke off, once; return id, text, `begins` and `given_up` of each.
+
+    The owner's words begin a session of their own again; given up is what the owner decided or answered, the second
+    time.
+    """
+    rows = await connection.fetch(UNREAD, butler, by, id_in(by))
     await tell(connection, TOPIC, butler)
+    return rows
 
 
 WITHDRAW = """
@@ -207,7 +230,7 @@ SELECT id::text, source, kind, key, coalesce((SELECT s.prompt FROM shared.sessio
 # What the owner wrote and nobody was told waits for a session of its own, and is in no list of another's.
 LATEST = f"""
 {IN_FULL} WHERE butler = $1 AND expires_at > clock_timestamp() AND (session_id IS NULL OR session_id::text = $2)
-    AND ((state = 'queued' AND (again OR NOT (source = 'owner' AND kind = 'message')))
+    AND ((state = 'queued' AND NOT (source = 'owner' AND kind = 'message'))
         OR (state = 'shown' AND shown_in = $2))
 ORDER BY created_at LIMIT 50
 """

@@ -49,7 +49,8 @@ async def skip(connection: Connection, butler: str, due: Due, why: str) -> None:
 TAKE_OVER = """
 UPDATE shared.occurrences o SET claimed_by = $2, leased_until = clock_timestamp() + $3::interval
 FROM shared.schedules s WHERE o.butler = $1 AND s.butler = $1 AND s.id = o.schedule_id AND o.id = ANY (ARRAY(
-    SELECT id FROM shared.occurrences WHERE butler = $1 AND ended_at IS NULL AND leased_until < clock_timestamp()
+    SELECT id FROM shared.occurrences WHERE butler = $1 AND ended_at IS NULL
+        AND leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $3::interval
         AND id <> ALL ($5::text[]::uuid[])
     ORDER BY leased_until LIMIT $4 FOR UPDATE SKIP LOCKED))
 RETURNING o.id::text AS occurrence, o.status, s.name, s.zone, s.cron, s.once_at, s.prompt, s.tool, s.arguments,

@@ -1,6 +1,7 @@
 """Sessions as people, programs and other butlers look at them; `shared/storage/sessions.py` writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -34,6 +35,28 @@ FROM shared.sessions WHERE id = $1 AND butler = $2 AND cause = 'classify'
 async def classification(connection: Connection, session_id: str, butler: str, within: timedelta) -> Record | None:
     """Return how the session of this classifier stands: status, its last words, and whether these are too late."""
     return await connection.fetchrow(CLASSIFIED, UUID(session_id), butler, within)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
+
+    request_context: Mapping[str, object] | None
+    occurrence_id: str | None
+
+
+ABOUT = """
+SELECT request_context, occurrence_id::text
+FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
+"""
+
+
+async def about(connection: Connection, butler: str, session_id: str) -> About:
+    """Return what the session is about; raise InvalidInput if it has ended."""
+    row = await connection.fetchrow(ABOUT, UUID(session_id), butler)
+    if row is None:
+        raise InvalidInput("This session has ended.", "Begin a new one.")
+    return About(**row)
 
 
 LATEST = """

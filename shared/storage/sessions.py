@@ -144,6 +144,18 @@ async def told_instead(connection: Connection, butler: str, message_id: str, ses
     return await connection.fetchval(TOLD_INSTEAD, UUID(message_id), butler, said) is not None
 
 
+TOLD_IN_VAIN = """
+UPDATE shared.sessions SET status = 'waiting', outcome = NULL, ended_at = NULL
+WHERE butler = $1 AND id = ANY ($2) AND cause = 'message' AND status = 'done' AND attempt = 0
+"""
+
+
+async def told_in_vain(connection: Connection, butler: str, message_ids: Sequence[str]) -> None:
+    """Let the owner's words begin their own session after all: the one that was told them broke off."""
+    await connection.execute(TOLD_IN_VAIN, butler, [UUID(one) for one in message_ids])
+    await tell(connection, TOPIC, butler)
+
+
 CHANGE = """
 UPDATE shared.sessions SET prompt = $2 WHERE id = $1 AND status = 'waiting' AND cause = 'message' AND attempt = 0
 """
@@ -153,28 +165,6 @@ async def change_prompt(connection: Connection, message_id: str, text: str) -> b
     """Have a session that has not begun asked what its message says now, if that is anything; return whether it is."""
     changes = bool(text.strip())
     return changes and await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT]) == "UPDATE 1"
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
-
-    request_context: Mapping[str, object] | None
-    occurrence_id: str | None
-
-
-ABOUT = """
-SELECT request_context, occurrence_id::text
-FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
-"""
-
-
-async def about(connection: Connection, butler: str, session_id: str) -> About:
-    """Return what the session is about; raise InvalidInput if it has ended."""
-    row = await connection.fetchrow(ABOUT, UUID(session_id), butler)
-    if row is None:
-        raise InvalidInput("This session has ended.", "Begin a new one.")
-    return About(**row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +180,15 @@ class Needs:
     soon: float | None = None
 
 
+# As long as its holder writes it; one that ends further off was written while the database's clock was ahead.
+HELD = "lease_until BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $3::interval"
 # Whoever writes may change it at once, or forward what it speaks of: a session hears that too before it begins.
 FRESH = "cause = 'message' AND created_at BETWEEN clock_timestamp() - $2::interval AND clock_timestamp()"
 NEEDS = f"""
 SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
     extract(epoch FROM min(created_at) FILTER (WHERE status = 'waiting' AND {FRESH}) + $2::interval
         - clock_timestamp())::float8 AS soon,
-    coalesce(bool_or(lease_until < clock_timestamp()), false) AS lapsed,
+    coalesce(bool_or(NOT {HELD}), false) AS lapsed,
     coalesce(bool_or(untold IS NOT NULL), false) AS untold,
     EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)
         AND expires_at > clock_timestamp()) AS noticed
@@ -204,9 +196,9 @@ FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NU
 """
 
 
-async def needs(connection: Connection, butler: str, together: timedelta = timedelta()) -> Needs:
+async def needs(connection: Connection, butler: str, together: timedelta, lease: timedelta) -> Needs:
     """Return what has to be seen to; one look, whatever there is. What somebody wrote is heard out for `together`."""
-    row = await connection.fetchrow(NEEDS, butler, together)
+    row = await connection.fetchrow(NEEDS, butler, together, lease)
     return Needs(**row) if row else Needs(waiting=False, lapsed=False, untold=False)
 
 
@@ -389,7 +381,7 @@ async def count_step(connection: Connection, butler: str, session_id: str) -> in
 TOLD = """
 SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
     EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
-        AND t.tool IN ('notify', 'ask_user') AND t.status NOT IN ('running', 'error')) AS told
+        AND t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')) AS told
 FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
 """
 
@@ -425,27 +417,27 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
         await tell(connection, "inbox")
 
 
-UNRUN = """
+UNRUN = f"""
 UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
-WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR lease_until < clock_timestamp())
+WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR NOT {HELD})
 """
 
 
-async def end_unrun(connection: Connection, butler: str, why: str) -> None:
+async def end_unrun(connection: Connection, butler: str, why: str, lease: timedelta) -> None:
     """End what waits, and what nobody holds any more, of a butler whose sessions nobody runs; the owner is told."""
-    await connection.execute(UNRUN, butler, why)
+    await connection.execute(UNRUN, butler, why, lease)
 
 
-LAPSED = """
+LAPSED = f"""
 SELECT id::text, butler, cause, prompt, attempt, limits, used, nonce, hears FROM shared.sessions
-WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at LIMIT 20 FOR NO KEY UPDATE SKIP LOCKED
+WHERE butler = $1 AND NOT {HELD} ORDER BY created_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 """
 
 
-async def lapsed(connection: Connection, butler: str) -> Sequence[Claimed]:
+async def lapsed(connection: Connection, butler: str, lease: timedelta, most: int = 20) -> Sequence[Claimed]:
     """Return some of the sessions whose holder fell silent, locked."""
-    return [Claimed(**row) for row in await connection.fetch(LAPSED, butler)]
+    return [Claimed(**row) for row in await connection.fetch(LAPSED, butler, most, lease)]
 
 
 AGAIN = """

@@ -22,8 +22,11 @@ from messenger.maintenance import purger, reaper, sealer
 from messenger.storage import attempts, deliveries, mailboxes, updates
 from shared.config.settings import Secret
 from shared.config.timings import STANDARD
-from shared.storage import pairings, pending_actions
+from shared.storage import occurrences, pairings, pending_actions, schedules
+from shared.storage import sessions as queue
 from shared.storage.pending_actions import Event
+from shared.storage.schedules import Schedule
+from shared.storage.sessions import Terms
 from tests.integration.doubts import card_of
 from tests.integration.house import House, opened
 from tests.integration.workers import admitted, friend, in_queue, new_chat, reap, work
@@ -252,6 +255,38 @@ async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, 
     clock.off_by(0)
     assert await house.sql.fetch(discovery.INSTANCES, STANDARD.instance_counts) == []
     await house.sql.execute(GONE)
+
+
+async def test_a_session_claimed_while_the_clock_was_ahead_is_given_up_once_it_is_right(
+    house: House, clock: Clock
+) -> None:
+    lease, session_id = STANDARD.session_lease, str(uuid4())
+    terms = Terms("agent", "who fell silent", 1, lease, {"minutes": 1.0, "dollars": 1.0}, 9.0)
+    clock.off_by(HOUR)
+    async with house.context("greeter").db.work() as connection:
+        await queue.enqueue(connection, session_id=session_id, butler="greeter", cause="ask", prompt="Paint.")
+        assert await queue.claim_waiting(connection, "greeter", terms)
+    clock.off_by(0)
+    async with house.context("greeter").db.work() as connection:
+        assert (await queue.needs(connection, "greeter", timedelta(), lease)).lapsed
+        assert [one.id for one in await queue.lapsed(connection, "greeter", lease)] == [session_id]
+
+
+async def test_what_was_due_while_the_clock_was_ahead_is_taken_over_once_it_is_right(
+    house: House, clock: Clock
+) -> None:
+    lease = timedelta(seconds=7)
+    own = Schedule(name="water", zone="UTC", at=datetime(2027, 1, 1, tzinfo=UTC), prompt="Water the roses.")
+    async with house.context("greeter").db.work() as connection:
+        await schedules.add_own(connection, "greeter", own, datetime(2026, 1, 1, tzinfo=UTC))
+    clock.off_by(HOUR)
+    async with house.context("greeter").db.work() as connection:
+        [due] = await schedules.due(connection, "greeter", 10)
+        await schedules.move(connection, due.id, None)
+        assert await occurrences.claim_due(connection, "greeter", due, "who fell silent", lease)
+    clock.off_by(0)
+    async with house.context("greeter").db.work() as connection:
+        assert len(await occurrences.take_over(connection, "greeter", "another", lease, 10, [])) == 1
 
 
 async def test_the_clock_was_off(house: House, clock: Clock) -> None:

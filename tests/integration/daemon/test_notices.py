@@ -103,7 +103,7 @@ async def butler(house: House) -> AsyncIterator[Served]:
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def _empty(house: House) -> None:
+async def empty(house: House) -> None:
     await house.sql.execute("DELETE FROM shared.notices; DELETE FROM shared.sessions")
 
 

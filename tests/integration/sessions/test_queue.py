@@ -135,7 +135,7 @@ async def test_an_earlier_holder_writes_nothing_more(still_house: House) -> None
     assert earlier is not None
     await still_house.sql.execute("UPDATE shared.sessions SET lease_until = clock_timestamp() - interval '1 s'")
     async with still_house.context("greeter").db.work() as connection:
-        assert [one.id for one in await sessions.lapsed(connection, "greeter")] == [session_id]
+        assert [one.id for one in await sessions.lapsed(connection, "greeter", LEASE)] == [session_id]
         assert await sessions.put_back(connection, earlier, None)
     now = await claim(still_house, terms())
     assert now is not None
@@ -167,7 +167,7 @@ async def test_a_session_that_ended_calls_nothing_more(still_house: House) -> No
         with pytest.raises(Forbidden):
             await session_steps.begun(connection, "greeter", claimed.id, "notify", {})
         with pytest.raises(InvalidInput):
-            await sessions.about(connection, "greeter", claimed.id)
+            await session_list.about(connection, "greeter", claimed.id)
 
 
 async def test_what_is_stopped_while_it_waits_never_begins(still_house: House) -> None:
@@ -210,7 +210,7 @@ FROM generate_series(1, 50)
 async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_house: House) -> None:
     await still_house.sql.execute(LAPSED)
     async with still_house.context("greeter").db.work() as connection:
-        assert len(await sessions.lapsed(connection, "greeter")) == 20
+        assert len(await sessions.lapsed(connection, "greeter", LEASE)) == 20
 
 
 async def test_what_somebody_wrote_is_heard_out_before_it_is_claimed(still_house: House) -> None:
@@ -222,7 +222,7 @@ async def test_what_somebody_wrote_is_heard_out_before_it_is_claimed(still_house
     assert claimed.id == other
     assert await claim(still_house, patient) is None
     async with still_house.context("greeter").db.work() as connection:
-        needs = await sessions.needs(connection, "greeter", patient.together)
+        needs = await sessions.needs(connection, "greeter", patient.together, LEASE)
         assert needs.soon is not None
         assert 50 < needs.soon <= 60
     assert await sessions.change_prompt(still_house.sql, changed, "Tell Anna no.")

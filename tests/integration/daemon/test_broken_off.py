@@ -1,0 +1,60 @@
+"""What becomes of the notices of a session that broke off: whose words begin what, and what the owner hears."""
+
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from butlers.sessions.course import lose
+from butlers.sessions.notices import settle
+from butlers.sessions.prompt import worded
+from shared.storage import notices, sessions
+from shared.storage.notices import Notice
+from tests.integration.daemon.test_daemon import Served
+from tests.integration.daemon.test_notices import OVER, begun, butler, claim, empty, reads, states, words
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+OVER_NOW: Final = f"{OVER} WHERE id::text = $1"
+__all__ = ["butler", "empty"]
+
+
+async def test_what_the_owner_wrote_begins_its_own_session_where_the_one_that_was_told_broke_off(
+    butler: Served,
+) -> None:
+    _, contacts = await begun(butler.house, cause="message")
+    claimed, bearer = await begun(butler.house)
+    message_id = await words(butler.house)
+    assert "Make it blue." in await reads(butler, bearer)
+    async with butler.house.context("greeter").db.work() as connection:
+        await settle(connection, claimed, is_read=False)
+    await butler.house.sql.execute(OVER_NOW, claimed.id)
+    assert "Make it blue." not in await reads(butler, contacts)
+    own = await claim(butler.house)
+    assert own is not None
+    assert own.id == message_id
+
+
+async def test_what_the_owner_wrote_to_a_session_and_then_stopped_begins_no_other(butler: Served) -> None:
+    claimed, bearer = await begun(butler.house)
+    await words(butler.house)
+    assert "Make it blue." in await reads(butler, bearer)
+    await sessions.ask_to_stop(butler.house.sql, claimed.id)
+    async with butler.house.context("greeter").db.work() as connection:
+        await settle(connection, claimed, is_read=False)
+    assert await claim(butler.house) is None
+    assert await states(butler.house) == ["done"]
+
+
+async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_owner(butler: Served) -> None:
+    house = butler.house
+    async with house.context("messenger").db.work() as connection:
+        answer = Notice("owner", "answer", "The one to Rotterdam.", trust="owner", priority="high", wakes=True)
+        await notices.add(connection, "greeter", answer)
+    for is_last in (False, True):
+        claimed, _ = await begun(house)
+        await worded(house.context("greeter"), claimed)
+        async with house.context("greeter").db.work() as connection:
+            await sessions.count_step(connection, "greeter", claimed.id)
+            await lose(connection, claimed, "It was killed.", None)
+        untold = await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(claimed.id))
+        assert ("“The one to Rotterdam.”" in untold) == is_last
