@@ -130,13 +130,15 @@ def rename(
 def remove(contact_id: ContactArgument, home_folder: HomeOption = None) -> None:
     """Remove a contact with all addresses; rules, brakes and waiting messages must not name it any more."""
 
-    async def write() -> str:
+    async def write() -> list[str]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = contact_of(await contacts.list_contacts(connection), contact_id)
             await contacts.remove_contact(connection, str(contact["id"]))
-            return str(contact["name"])
+            known = [await _still_named(connection, one["type"], one["value"]) for one in contact["entries"]]
+            return [f"Removed: {contact['name']}.", *(said for rules in known for said in rules)]
 
-    say(f"Removed: {asyncio.run(write())}. Messages to these addresses need your approval from now on.")
+    for line in asyncio.run(write()):
+        say(line)
 
 
 @app.command("set")
@@ -191,9 +193,12 @@ async def _forget(connection: Connection, contact: Record, kind: str, value: str
         raise InvalidInput(f"{contact['name']} has no such {kind} address.", "See `butlers contacts list`.")
     now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
     to = f"now go to {now.address}" if isinstance(now, contacts.Target) else "wait until there is another one"
+    said = f"Removed: {canonical(kind, value)}. Messages to {contact['name']} by {kind} {to}."
+    return [f"{said} Approvals for it no longer count.", *await _still_named(connection, kind, value)]
+
+
+async def _still_named(connection: Connection, kind: str, value: str) -> list[str]:
+    """Say which rules name an address that is removed."""
     address = canonical(kind, value)
-    said = [f"Removed: {address}. Messages to {contact['name']} by {kind} {to}. Approvals for it no longer count."]
     rules = [row["id"] for row in await list_rules(connection) if row["active"] and pins(rule_of(row), address)]
-    return said + [
-        f"Rule {rule} still names that address; revoke it with `butlers rules revoke {rule}`." for rule in rules
-    ]
+    return [f"Rule {rule} still names {address}; revoke it with `butlers rules revoke {rule}`." for rule in rules]

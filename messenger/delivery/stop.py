@@ -7,8 +7,8 @@ from butlers.butler import Context
 from messenger.delivery import expire
 from messenger.delivery.outcome import Next
 from messenger.delivery.settle import transition
+from messenger.storage import cards, queries
 from messenger.storage import deliveries as store
-from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Blocked
 from shared import answers
@@ -140,6 +140,7 @@ async def park(connection: Connection, why: Blocked, row: Record, context: Conte
         action_id = found["id"]
         again = pending_actions.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl, summary)
         await pending_actions.revise(connection, again, Why("messenger", why.text))
+        await cards.leave_list(connection, action_id)
     else:
         action_id = context.new_id()
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)

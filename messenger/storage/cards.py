@@ -257,9 +257,7 @@ WITH ended AS (
     WHERE d.status IN ('failed', 'expired', 'dead') AND (d.class = 'third_party' OR (d.class = 'owner' AND EXISTS (
             SELECT FROM messenger.owner_at o WHERE (o.channel, o.realm) <> (d.channel, d.realm)
                 AND (o.realm = 'sandbox') = (d.realm = 'sandbox'))))
-        AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
-        AND NOT EXISTS (SELECT FROM shared.pending_actions q
-            WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)),
+        AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'),
 {A_FEW}
 """
 
@@ -322,6 +320,14 @@ WHERE t.digest_id = gone.digest_id AND q.id = t.action_id AND q.status = 'pendin
 async def leave_digest(connection: Connection, card_id: str, listed: list[str]) -> None:
     """Note that a digest's message can be changed no more; the questions it never listed wait for the next one."""
     await connection.execute(LEAVE_DIGEST, UUID(card_id), [UUID(one) for one in listed])
+
+
+ASKED_ANEW: Final = "DELETE FROM messenger.digest_items WHERE action_id = $1"
+
+
+async def leave_list(connection: Connection, action_id: str) -> None:
+    """Take a question that is asked anew out of the digest that listed it, which may be over by now."""
+    await connection.execute(ASKED_ANEW, UUID(action_id))
 
 
 # A late answer adds something to what a closed card says.

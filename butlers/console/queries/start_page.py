@@ -165,8 +165,6 @@ NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
 WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
     AND d.settled_at > clock_timestamp() - $1::interval
-    AND NOT EXISTS (SELECT FROM shared.pending_actions q
-        WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
 """
 DAEMONS = """
 SELECT name, url, kind, status,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from messenger.delivery import expire
-from messenger.maintenance import reaper
+from messenger.maintenance import reaper, rechecker
 from messenger.storage import cards, transitions
 from shared.config.timings import STANDARD
 from shared.gate.delays import NOT_SENT_YET
@@ -190,6 +190,24 @@ async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_hous
     await cards_written(still_house)
     await all_cards(still_house)
     assert told_of(still_house, message) == []
+
+
+async def test_what_a_rule_let_out_once_there_was_an_address_and_is_refused_is_told(
+    still_house: House, message: str
+) -> None:
+    bo = await still_house.contact("Bo", email=f"{new_chat()}@example.org")
+    told = await admitted(still_house, message, contact_id=bo)
+    assert await still_house.status(told) == "pending_missing_identifier"
+    await still_house.rule({"contact_id": bo})
+    await contacts.add_address(still_house.sql, bo, "telegram", new_chat())
+    await rechecker.identified(still_house.context("messenger"))
+    await enqueue(still_house, told)
+    await still_house.fault(message, "403", times=1)
+    await work(still_house.worker())
+    assert (await still_house.delivery(told))["status"] == "failed"
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert len(told_of(still_house, message)) == 1
 
 
 async def test_a_butler_whose_messages_fail_in_numbers_does_not_flood_the_owner(
