@@ -17,12 +17,15 @@ from shared.gate.tool_call import RUN_WITHIN, Begun, Declared
 from shared.loops import either, pause
 from shared.model import Decision
 from shared.storage import tool_calls
+from shared.storage.sessions import storable
 from shared.storage.tool_calls import NewCall
 from shared.telemetry.logs import logger
 
 log = logger("butlers.gated")
 AT_ONCE: Final = 4
 TRIES: Final = 10
+# A database that answers, and refuses an outcome so often, will not take it.
+MOST_REFUSALS: Final = 3
 LONGEST_RESULT: Final = 100_000
 NEEDS: Final = "It may need the owner's approval: 'pending_approval' is final for you, it then runs by itself."
 TOO_LONG: Final = "It ran; its result is too long to be kept."
@@ -163,17 +166,22 @@ class Gated:
                 log.warning("a lease was not renewed", call=begun.id, why=lost.message)
 
     async def _finish(self, begun: Begun, came: tuple[str, str]) -> None:
-        """Write down what came of it, as soon as the database takes it: nobody else knows."""
-        context = self._context
-        while True:
+        """Write down what came of it, as soon as the database takes it: nobody else knows.
+
+        What it will not take is given up, and the call ends as `uncertain`, by its lease.
+        """
+        context, refused = self._context, 0
+        while refused < MOST_REFUSALS:
             try:
                 async with context.db.work() as connection:
                     await tool_call.finish_call(connection, context.name, begun, context.instance, came)
             except ButlersError as lost:
+                refused += not isinstance(lost, Unavailable)
                 log.warning("the outcome of a call is not written yet", call=begun.id, why=lost.message)
                 await asyncio.sleep(1)
             else:
                 return
+        log.error("the outcome of a call is given up", call=begun.id, state=came[0])
 
 
 def sentence(tool: Tool, arguments: Arguments) -> str:
@@ -210,8 +218,9 @@ async def outcome(tool: Tool, begun: Begun, butler: str) -> tuple[str, str]:
 
 
 def kept(came: Mapping[str, object]) -> str:
-    """Return what is kept of a result, as JSON; of one that is too long, that it is."""
-    text = json.dumps({name: value for name, value in came.items() if value not in (None, [], "")}, default=str)
+    """Return what is kept of a result, as JSON without half a character; of one that is too long, that it is."""
+    given = {name: value for name, value in came.items() if value not in (None, [], "")}
+    text = storable(json.dumps(given, default=str, ensure_ascii=False))
     if len(text) <= LONGEST_RESULT:
         return text
     return json.dumps({"error": TOO_LONG} if "error" in came else {"texts": [TOO_LONG]})

@@ -173,7 +173,8 @@ async def finish_call(connection: Connection, origin: str, begun: Begun, holder:
     A late answer ends an uncertainty too, and what was to run again because of it.
     """
     state, result = came
-    why = Why(origin, None if state == "executed" else str(json.loads(result).get("error", "")))
+    # The tool's own words may quote what others wrote: they stand in the result, which is wiped, not in the audit.
+    why = Why(origin, None)
     if await tool_calls.end_call(connection, begun.id, holder, begun.attempt, result):
         await pending_actions.move_call(connection, begun.id, ["executing", "uncertain", "approved"], state, why)
         await tell(connection, "cards")

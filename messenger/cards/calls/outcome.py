@@ -14,7 +14,7 @@ from shared.display.approval import titled
 from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.display.tool_call import named_values
-from shared.display.visible import in_line
+from shared.display.visible import in_line, shortened
 from shared.model import Decision, Finding
 from shared.storage import tool_calls
 
@@ -25,6 +25,7 @@ SAID: Final = {
 }
 # No process here began it.
 RESTORED: Final = "may or may not have run: it waited in the backup that was restored"
+LONGEST_ERROR: Final = 1_000
 NOTHING_BY_ITSELF: Final = "It will not be run again unless it is asked for again."
 
 
@@ -33,7 +34,7 @@ def words(call: Record) -> tuple[str, Sheet]:
     how = RESTORED if call["status"] == "uncertain" and not call["attempt"] else SAID[call["status"]]
     title = f"{titled(call['origin_butler'])}'s {in_line(call['tool_name'])} {how}."
     error = json.loads(call["result"] or "{}").get("error")
-    why = (Quote(str(error), "It said"),) if error and call["status"] == "failed" else ()
+    why = (Quote(shortened(str(error), LONGEST_ERROR), "It said"),) if error and call["status"] == "failed" else ()
     quotes = (Quote(call["says"], "What it would do"), Quote(named_values(call["arguments"]), "With"), *why)
     return title, Sheet(f"{title}\n{NOTHING_BY_ITSELF}", quotes)
 
