@@ -29,7 +29,7 @@ _LABELS: Final = (("It ran", "cr"), ("Run again", "ca"), ("Leave it", "cl"))
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the card's wires as long as nobody knows what became of this attempt."""
     call = await tool_calls.one(connection, str(claimed.action_id))
-    if call is None or call["status"] != "uncertain" or _attempt(call) != claimed.revision:
+    if call is None or call["status"] != "uncertain" or call["attempt"] + 1 != claimed.revision:
         return Blocked("cancelled", (Finding("over", "Its outcome is known."),))
     stopped = await base.elsewhere(connection, claimed, call["realm"], context)
     if stopped is not None:
@@ -43,11 +43,6 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
         keys = [*_buttons(context.secret, call), *base.opens(context, "approvals", call["id"])]
         wires = base.with_keyboard(await base.told(connection, claimed, "", shown), keys)
     return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
-
-
-def _attempt(call: Record) -> int:
-    """Return the number its card has: of a call that never began, as one that a backup restored, it is the first's."""
-    return max(1, int(call["attempt"]))
 
 
 def _bound(call: Record, verb: str) -> tuple[str, ...]:
@@ -68,7 +63,7 @@ async def _pressed(connection: Connection, press: Press, presser: Presser, conte
     word = Resolve(call["id"], call["attempt"], _VERBS[press.verb], presser.contact_id, "telegram", realm)
     found = await resolve_call(connection, word)
     if found.code != base.NOT_HERE:
-        await cards.adopt(connection, KIND.name, call["id"], _attempt(call), presser.message_id)
+        await cards.adopt(connection, KIND.name, call["id"], call["attempt"] + 1, presser.message_id)
     return found.code, found.text
 
 

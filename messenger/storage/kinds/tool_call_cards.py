@@ -32,21 +32,21 @@ async def ask_calls(connection: Connection, burst: int, timings: Timings) -> int
 
 # A butler whose calls fail in numbers is told of in so many cards ($2) within $4; the console shows the rest. What was
 # uncertain and failed then has its card; what has one of its kind may get another, by the next channel. The revision of
-# each is the attempt it is about.
+# each is one more than the attempt it is about: what a backup brought back may be of none.
 ASK_ENDED: Final = f"""
 WITH ended AS (
-    SELECT q.id, greatest(c.attempt, 1) AS revision, q.origin_butler, q.requested_at,
+    SELECT q.id, c.attempt + 1 AS revision, q.origin_butler, q.requested_at,
         CASE q.status WHEN 'uncertain' THEN 'call_uncertain' ELSE 'call_ended' END AS card_kind, has_card,
         row_number() OVER (PARTITION BY q.origin_butler, has_card ORDER BY q.requested_at, q.id) AS place
     FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
     CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
-        AND d.revision = greatest(c.attempt, 1) AND d.card_kind
+        AND d.revision = c.attempt + 1 AND d.card_kind
             = CASE q.status WHEN 'uncertain' THEN 'call_uncertain' ELSE 'call_ended' END)) t (has_card)
     WHERE q.notification_id IS NULL AND q.requested_at > clock_timestamp() - $3::interval
         AND (q.status IN ('failed', 'uncertain')
             OR (q.status = 'expired' AND (q.decided_by IS NOT NULL OR q.rule_id IS NOT NULL)))
         AND (q.status = 'uncertain' OR NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
-            AND d.revision = greatest(c.attempt, 1) AND d.card_kind = 'call_uncertain'))),
+            AND d.revision = c.attempt + 1 AND d.card_kind = 'call_uncertain'))),
 told AS (
     SELECT origin_butler, count(DISTINCT (action_id, revision)) AS cards FROM messenger.deliveries
     WHERE card_kind IN ('call_ended', 'call_uncertain') AND created_at > clock_timestamp() - $4::interval
@@ -90,7 +90,7 @@ UNCERTAIN_OVER: Final = f"""
 SELECT d.id::text, d.address, a.id::text AS action_id, {REALM} AS realm, p.provider_id, p.shown, 'closed' AS shows
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
 JOIN shared.tool_calls c ON c.id = a.id {SHOWN_IN_TELEGRAM}
-    AND d.card_kind = 'call_uncertain' AND (a.status <> 'uncertain' OR greatest(c.attempt, 1) <> d.revision)
+    AND d.card_kind = 'call_uncertain' AND (a.status <> 'uncertain' OR c.attempt + 1 <> d.revision)
 ORDER BY d.created_at LIMIT 20
 """
 

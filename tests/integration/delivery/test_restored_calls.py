@@ -12,11 +12,12 @@ from messenger.cards.calls import outcome
 from messenger.delivery.witness import Witness
 from messenger.maintenance.reaper import reap_calls
 from shared.db import witness
-from shared.gate.tool_call import RUN_WITHIN, Declared, admit_call, begin_call
-from shared.storage import tool_calls
+from shared.gate.tool_call import RUN_WITHIN, Declared, Resolve, admit_call, begin_call, finish_call, resolve_call
+from shared.storage import contacts, tool_calls
 from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_restored_work import before_a_start
 from tests.integration.delivery.test_restoring import BEHIND, STANDING, found_restored, lifted, watching
+from tests.integration.doubts import all_cards, cards_written
 from tests.integration.house import House, opened
 from tests.rig.cluster import Cluster
 
@@ -108,3 +109,30 @@ async def test_a_brake_written_by_a_clock_ahead_doubts_nothing_asked_after_it_wa
     after = await called(house, message, 2)
     assert await sweep(house) == 1
     assert [await house.sql.fetchval(STATUS, call) for call in (before, after)] == ["uncertain", "approved"]
+
+
+async def cards_of(house: House, words: str) -> str:
+    """Whatever the owner is sent about it, once everything is."""
+    await cards_written(house)
+    await all_cards(house)
+    return "\n".join(str(line["payload"]) for line in house.box.sandbox.lines if words in str(line["payload"]))
+
+
+@pytest.mark.parametrize(("fails", "told"), [(True, "failed."), (False, "stopped responding")], ids=["fails", "lost"])
+async def test_the_end_of_what_runs_again_after_it_is_told(house: House, message: str, fails: bool, told: str) -> None:  # noqa: FBT001  # a case
+    call = str(await called(house, message, 1))
+    await found_restored(house)
+    await lifted(house)
+    assert told not in await cards_of(house, message)
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    async with house.context("messenger").db.work() as connection:
+        await resolve_call(connection, Resolve(call, 0, "again", str(owner["id"]), "console"))
+    async with house.context("greeter").db.work() as connection:
+        begun = await begin_call(connection, call, Declared("rules", "low"), "me", timedelta(seconds=60 * fails))
+        assert begun is not None
+    if fails:
+        async with house.context("greeter").db.work() as connection:
+            await finish_call(connection, "greeter", begun, "me", ("failed", "{}"))
+    await sweep(house)
+    assert told in await cards_of(house, message)
