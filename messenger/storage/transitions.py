@@ -65,9 +65,10 @@ async def out_of_time(connection: Connection, notification_id: str) -> Record | 
     return row
 
 
-# From here on it is like anything that waited: `parked` is put in the queue by the next route.
+# From here on it is like anything that waited: `parked` is put in the queue by the next route. It is an attempt of its
+# own, so that no earlier card or word speaks of it, though it may end before anybody takes it.
 ASKED_AGAIN: Final = """
-UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
+UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL, attempt = attempt + 1
 WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
 """
 

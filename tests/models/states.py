@@ -276,11 +276,13 @@ def _restored(delivery: Delivery, _event: Event) -> Stepped | None:
     return Stepped(replace(delivery, status="uncertain", attempt=delivery.attempt + 1, parts=parts), Effect.TELL)
 
 
-def _unheld(to: Status, *come_from: Status, effect: Effect | None = None, only_unbegun: bool = False) -> _Step:
+def _unheld(
+    to: Status, *come_from: Status, effect: Effect | None = None, only_unbegun: bool = False, attempts: int = 0
+) -> _Step:
     def move(delivery: Delivery, _event: Event) -> Stepped | None:
         if delivery.status not in come_from or (only_unbegun and delivery.begun):
             return None
-        return Stepped(replace(delivery, status=to), effect)
+        return Stepped(replace(delivery, status=to, attempt=delivery.attempt + attempts), effect)
 
     return move
 
@@ -315,11 +317,11 @@ _STEPS: Final[Mapping[What, _Step]] = {
     "leave": _owner_says,
     "repeat_due": _repeat_due,
     "deadline": _deadline,
-    "retry": _unheld("parked", "failed", "expired", "dead", only_unbegun=True),
+    "retry": _unheld("parked", "failed", "expired", "dead", only_unbegun=True, attempts=1),
     "withdrawn": _unheld("cancelled", "queued", "parked", effect=Effect.ANSWER, only_unbegun=True),
     "released": _unheld("queued", "parked"),
     "answered": _unheld("cancelled", "parked", effect=Effect.ANSWER),
-    "reopened": _unheld("parked", "failed", "expired", "dead", "cancelled", "parked", only_unbegun=True),
+    "reopened": _unheld("parked", "failed", "expired", "dead", "cancelled", "parked", only_unbegun=True, attempts=1),
     "bounced": _unheld("bounced", "sent", effect=Effect.BOUNCED),
     "restored": _restored,
     "started": _started,

@@ -12,7 +12,7 @@ from shared.gate.delays import NOT_SENT_YET
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
 from tests.integration.delivery.test_half_sent import in_two
-from tests.integration.doubts import all_cards, cards_written, closed, shown
+from tests.integration.doubts import all_cards, cards_written, closed, say, shown
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import PAST, admitted, enqueue, friend, in_queue, new_chat, work
@@ -208,6 +208,26 @@ async def test_what_a_rule_let_out_once_there_was_an_address_and_is_refused_is_t
     await cards_written(still_house)
     await all_cards(still_house)
     assert len(told_of(still_house, message)) == 1
+
+
+async def test_what_is_tried_again_and_runs_out_of_time_before_that_is_told_too(
+    still_house: House, message: str
+) -> None:
+    told = await in_queue(still_house, message)
+    await still_house.fault(message, "403", times=1)
+    await work(still_house.worker())
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert len(told_of(still_house, message)) == 1
+    await say(still_house, told, "retry")
+    await enqueue(still_house, told)
+    await still_house.sql.execute(PAST, told)
+    async with still_house.context("messenger").db.work() as connection:
+        await expire.end_late(connection)
+    assert (await still_house.delivery(told))["status"] == "dead"
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert len(told_of(still_house, message)) == 2
 
 
 async def test_a_butler_whose_messages_fail_in_numbers_does_not_flood_the_owner(
