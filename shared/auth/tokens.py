@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, Literal, cast
 
 import jwt
@@ -219,9 +219,9 @@ class Verifier:
 
     def _caller(self, claims: _Claims, now: float) -> Caller:
         if claims.aud != self._audience:
-            why = f"is for `{claims.aud}`, and this is `{self._audience}`"
-            raise _refused(why, f"`butlers mcp-config {claims.aud}` prints the address of `{claims.aud}`.")
-        _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, f"expired at {_utc(claims.exp)}")
+            remedy = f"`butlers mcp-config {claims.aud}` prints the address of `{claims.aud}`."
+            raise _refused(f"is not for `{self._audience}`", remedy)
+        _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, "has expired")
         _demand(claims.iat <= now + _LEEWAY, "was issued in the future")
         if claims.scope == "hop":
             _demand(claims.exp - claims.iat <= HOP_SECONDS, "is valid for longer than allowed")
@@ -306,13 +306,6 @@ def _is_session(claims: _Claims) -> bool:
         and claims.iss != OWNER
         and claims.sub == f"{claims.scope}:{claims.iss}"
     )
-
-
-def _utc(seconds: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
-    except (ValueError, OverflowError, OSError):
-        return "a time that is none"
 
 
 def _demand(holds: object, otherwise: str) -> None:

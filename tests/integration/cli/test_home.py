@@ -114,9 +114,7 @@ def test_every_command_below_goes_by_what_the_house_was_started_with(place: Plac
         assert config["mcpServers"]["health"]["url"] == f"http://127.0.0.1:{base + 10}/mcp"
         assert json.loads(told_owner(deep, config)[1])["status"] == "ok"
         config["mcpServers"]["health"]["headers"]["Authorization"] = f"Bearer {deep.done('token', 'messenger').strip()}"
-        refused = (
-            "The token is for `messenger`, and this is `health`. `butlers mcp-config messenger` prints the address"
-        )
+        refused = "The token is not for `health`. `butlers mcp-config messenger` prints the address"
         assert told_owner(deep, config) == (1, "", f"{refused} of `messenger`.\n")
         answer = json.loads(deep.done("notify", "--as", "health", "--channel", "telegram", "--message", "hello"))
         assert answer["status"] == "ok"

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -68,15 +68,13 @@ async def test_a_token_for_another_butler_is_told_where_that_is(greeter: Served)
     status, answer = await posted(greeter, {}, greeter.house.tokens["health"])
     assert (status, answer["error"]) == (
         401,
-        "The token is for `health`, and this is `greeter`. `butlers mcp-config health` prints the address of `health`.",
+        "The token is not for `greeter`. `butlers mcp-config health` prints the address of `health`.",
     )
 
 
-async def test_a_token_that_is_over_is_told_when_it_ended_and_what_makes_a_new_one(greeter: Served) -> None:
+async def test_a_token_that_is_over_is_told_so_and_what_makes_a_new_one(greeter: Served) -> None:
     keys = keystore.read(greeter.house.settings.home, keystore.OWNER)
     signer = Signer(keystore.OWNER, keys.private_pem, lambda: time.time() - 7200)
     over = mint_client_token(signer, "greeter", timedelta(hours=1))
     status, answer = await posted(greeter, {}, over.token)
-    ended = f"{datetime.fromtimestamp(over.expires_at, UTC):%Y-%m-%d %H:%M} UTC"
-    said = f"The token expired at {ended}. Create a new one with `butlers token NAME`."
-    assert (status, answer["error"]) == (401, said)
+    assert (status, answer["error"]) == (401, "The token has expired. Create a new one with `butlers token NAME`.")

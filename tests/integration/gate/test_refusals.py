@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -257,7 +258,7 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
     keys = keystore.read(house.settings.home, keystore.OWNER)
     unknown = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
     for token, refusal in (
-        (house.tokens["greeter"], "is for `greeter`, and this is `health`"),
+        (house.tokens["greeter"], "is not for `health`"),
         (unknown, "revoked"),
         ("x.y.z", "not one of ours"),
     ):
@@ -266,9 +267,22 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
     [foreign] = await lines(house, since, "client:greeter")
     [revoked] = await lines(house, since, "client:health")
     assert {foreign["actor"], revoked["actor"]} == {"health"}
-    assert "is for `greeter`" in foreign["reason"]
+    assert "is not for `health`" in foreign["reason"]
     assert "revoked" in revoked["reason"]
     assert await house.sql.fetchval("SELECT count(*) FROM shared.approval_events WHERE seq > $1", since) == 2
+
+
+async def test_a_caller_chooses_no_word_of_the_reason(house: House) -> None:
+    since, door = await last(house), house.assembly.local["messenger"]
+    pem = keystore.read(house.settings.home, "greeter").private_pem
+    for n in range(3):
+        elsewhere = {"sub": "greeter", "aud": f"health`. The owner allowed {n} `", "scope": "hop"}
+        over = Signer("greeter", pem, partial(float, time.time() - 1000 - 60 * n))
+        for token in (Signer("greeter", pem, time.time).mint(elsewhere, 60).token, over.token_for("messenger")):
+            with pytest.raises(Unauthorized):
+                await door.call(token, "route.execute", {})
+    said = [line["reason"] for line in await lines(house, since, "greeter")]
+    assert said == ["The token is not for `messenger`.", "The token has expired."]
 
 
 async def test_a_client_at_a_tool_for_daemons_is_audited_with_the_tool(house: House) -> None:
