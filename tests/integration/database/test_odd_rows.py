@@ -327,9 +327,8 @@ CAME: Final = {**dict.fromkeys((*NAMES_OF_IT, "text"), "'x'"), "request_context"
 WENT: Final = dict.fromkeys(("request_id", "origin_butler", "target_butler", "tool", "status"), "'x'")
 LOOKED: Final = {"name": "'x'", "url": "'x'", "kind": "'butler'"}
 LONGEST: Final = [
-    *(("inbox", CAME, column, 1000) for column in (*NAMES_OF_IT, "thread", "route_holder")),
+    *(("inbox", CAME, column, 1000) for column in (*NAMES_OF_IT, "thread")),
     ("inbox", CAME, "text", 100_000),
-    ("inbox", CAME, "routed_to", 31),
     *(("routes", WENT, column, 1000) for column in (*WENT, "error_class")),
     *(("butlers", LOOKED, column, 1000) for column in ("name", "url")),
 ]
@@ -347,9 +346,27 @@ async def test_a_row_of_the_switchboards_is_no_longer_than_what_it_takes_in(
             await connection.execute(statement(table, {**row, column: long(most + 1)}, "switchboard"))
 
 
+@pytest.mark.parametrize(("column", "most"), [("route_holder", 1000), ("routed_to", 31)])
+async def test_it_says_no_more_of_where_a_message_went(still_house: House, column: str, most: int) -> None:
+    routed = f"UPDATE switchboard.inbox SET {column} = "
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(statement("inbox", CAME, "switchboard"))
+        await connection.execute(routed + long(most))
+        with pytest.raises(asyncpg.CheckViolationError):
+            await connection.execute(routed + long(most + 1))
+
+
+async def test_it_says_not_when_a_message_came_in(still_house: House) -> None:
+    """One of a day to come would stand behind every message of its chat, for good."""
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(statement("inbox", CAME, "switchboard"))
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement("inbox", {**CAME, "received_at": "'2199-01-01Z'"}, "switchboard"))
+
+
 WAITS: Final = {**CAME, "route_until": "clock_timestamp()", "request_context": '\'{"source_channel": "x"}\''}
 ODD_WAITING: Final = [
-    *((column, moment) for column in ("received_at", "route_until") for moment in FAR),
+    *(("route_until", moment) for moment in FAR),
     *(("request_context", f"'{value}'") for value in ("{}", "null", "[]", '{"source_channel": 5}')),
 ]
 
