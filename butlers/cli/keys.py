@@ -138,7 +138,7 @@ def _demand_gone(settings: Settings, name: str) -> None:
 
 
 async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
-    """Take from a butler all that counts in its name, wholly or not at all, and say what that was."""
+    """Take from a butler all that counts in its name, at last its login, and say what that was."""
     dsn = admin_dsn(settings)
     async with _as_admin(settings) as connection:
         # A fleet that was not named looks like one without this butler. Where it was, nobody keeps a name by using it.
@@ -149,11 +149,10 @@ async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
             tokens = await discovery.revoke_all(connection, name)
             made = [row["id"] for row in await rules.list_rules(connection) if row["origin_butler"] == name]
             ended = [rule for rule in made if await rules.revoke(connection, rule, await owner_id(connection))]
+        async with logins.shut_out(connection, dsn, name):
             closed = await logins.close_login(connection, dsn, name)
             if closed:
                 await pending_actions.record(connection, Event("login_closed", keystore.OWNER), name=name)
-        if closed is not None:
-            await logins.end_sessions(connection, dsn, name)
     login = "; its login is closed" if closed else ""
     return f"Ended for {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
 
@@ -167,8 +166,12 @@ async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
         yield connection
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL is not allowed to do this, and the old key stays valid: {trouble(refused)}.",
+            f"The login of DATABASE_URL is not allowed to do this: {trouble(refused)}.",
             "Run the command again with the login that ran `butlers migrate`.",
+        ) from None
+    except logins.CONTESTED:
+        raise Unavailable(
+            f"The login for the database {logins.CHANGES_ITSELF}.", "Run `butlers keys rotate NAME --now`."
         ) from None
     except LOST as lost:
         raise Unavailable(
@@ -184,32 +187,29 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
     The new key counts before it lies on file. The password lies on file a moment before it counts: a login that is cut
     off in between does not open until a second run, or until `butlers migrate`.
     """
-    where, dsn, (pem, public) = settings.home, admin_dsn(settings), generate_key()
+    where, (pem, public) = settings.home, generate_key()
     async with _as_admin(settings) as connection:
-        await logins.one_role(connection, dsn)  # refuse a login that may not set a password, before replacing anything
+        # Refuse a login that may not set a password, before replacing anything.
+        await logins.one_role(connection, admin_dsn(settings))
         if name != keystore.UP:
             await keyring.add_key(connection, name, public)
         keystore.replace_key(where, name, pem)
         async with connection.transaction():
-            if keystore.read(where, name).has_login:
-                await _replace_password(connection, settings, name)
             await _record(connection, "key_rotated", name, public)
             if now and name != keystore.UP:
                 await _retire(connection, settings, name)
-        if now and keystore.read(where, name).has_login:
-            await logins.end_sessions(connection, dsn, name)
+        if keystore.read(where, name).has_login:
+            await _replace_password(connection, settings, name, now=now)
 
 
-async def _replace_password(connection: Connection, settings: Settings, name: str) -> None:
-    """Put a new password on file and, with the caller's transaction, in the database.
-
-    If the database refuses it, put the former back on file.
-    """
-    where = settings.home
+async def _replace_password(connection: Connection, settings: Settings, name: str, *, now: bool) -> None:
+    """Put a new password on file and in the database; if the database refuses it, put the former back on file."""
+    where, dsn = settings.home, admin_dsn(settings)
     former = keystore.read(where, name).password
     keystore.replace_password(where, name, secrets.token_urlsafe(32))
     try:
-        await logins.ensure_login(connection, where, admin_dsn(settings), name)
+        async with logins.shut_out(connection, dsn, name) if now else connection.transaction():
+            await logins.ensure_login(connection, where, dsn, name)
     except (asyncpg.PostgresError, *LOST):
         keystore.replace_password(where, name, former)
         raise

@@ -7,8 +7,8 @@ under that one login: the database then knows the daemons only by the name they 
 
 import hmac
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from hashlib import pbkdf2_hmac, sha256
 from itertools import compress
 from pathlib import Path
@@ -19,7 +19,7 @@ import asyncpg
 
 from shared.auth import keystore
 from shared.db.dsn import database_of, role_of
-from shared.db.pool import Connection
+from shared.db.pool import Connection, wait_briefly
 from shared.db.proof import connect
 from shared.errors import Misconfigured
 
@@ -37,6 +37,9 @@ POOL_OF_A_BUTLER: Final = 5
 LIMIT_OF_A_BUTLER: Final = 18
 LONGEST_ROLE: Final = 63
 ROUNDS: Final = 4096
+# What becomes of a statement about a login that changes itself at the same moment.
+CONTESTED: Final = (asyncpg.InternalServerError, asyncpg.LockNotAvailableError, asyncpg.UniqueViolationError)
+CHANGES_ITSELF: Final = "is being changed by whatever is connected by it"
 ONE_ROLE: Final = (
     "Everything runs under one database role: only the program, not the database, keeps a butler's process from "
     "approving, making rules, changing contacts or reading what others wrote."
@@ -80,6 +83,9 @@ CONNECTED: Final = "SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid 
 END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid"
 STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
+REVOKE_CONNECT: Final = """
+SELECT format('REVOKE CONNECT ON DATABASE %I FROM %I', $1::text, rolname) FROM pg_roles WHERE rolname = $2
+"""
 GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
 # The group's rights without SET ROLE to it, as it is nobody (shared.me()); older servers cannot tell the two apart.
 GRANT_GROUP: Final = """
@@ -227,18 +233,30 @@ async def opens(dsn: str) -> bool:
     return True
 
 
-async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
-    """Make a login for each daemon, and one for `up`, which may act as each of them and is nobody by itself."""
-    for name in names:
-        await ensure_login(connection, where, dsn, name)
-        for group in GROUPS.get(name, ("butlers_group_butler",)):
-            await _do(connection, GRANT_GROUP, group, role_of(dsn, name))
-    await ensure_login(connection, where, dsn, keystore.UP)
-    for name in names:
-        if name != keystore.OWNER:
-            await _do(connection, GRANT_ROLE, role_of(dsn, name), role_of(dsn, keystore.UP))
+async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> list[str]:
+    """Make a login for each daemon, and one for `up`, which may act as each of them and is nobody by itself.
+
+    Return a sentence for each that is kept from it by whatever is connected by it: that stops nobody else.
+    """
+    said = []
+    for name in (keystore.UP, *names):
+        try:
+            async with connection.transaction():
+                await ensure_login(connection, where, dsn, name)
+                if name != keystore.UP:
+                    await _grant_roles(connection, dsn, name)
+        except CONTESTED:
+            said.append(f"{name}: its database login {CHANGES_ITSELF}. Run `butlers keys rotate {name} --now`.")
     for name in RESERVED_FOR:
         await _do(connection, GRANT_RESERVED, role_of(dsn, name))
+    return said
+
+
+async def _grant_roles(connection: Connection, dsn: str, name: str) -> None:
+    for group in GROUPS.get(name, ("butlers_group_butler",)):
+        await _do(connection, GRANT_GROUP, group, role_of(dsn, name))
+    if name != keystore.OWNER:
+        await _do(connection, GRANT_ROLE, role_of(dsn, name), role_of(dsn, keystore.UP))
 
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
@@ -249,6 +267,7 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
     if role.startswith("butlers_group_"):
         raise Misconfigured(f"`{role}` is no name for a login: so begin those of groups.", "Name the butler otherwise.")
     password = keystore.read(where, name).password
+    await wait_briefly(connection)
     if not await connection.fetchval(ROLE_EXISTS, role):
         await _do(connection, CREATE_LOGIN, role)
     await _do(connection, SET_LOGIN, role, verifier(role, password), name != keystore.UP, limit_of(name))
@@ -261,17 +280,37 @@ async def close_login(connection: Connection, dsn: str, name: str) -> bool | Non
     role = role_of(dsn, name)
     could: bool | None = await connection.fetchval(CAN_LOGIN, role)
     if could is not None:
+        await wait_briefly(connection)
         await _do(connection, CLOSE_LOGIN, role)
     return could
 
 
-async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
-    """End what is connected by that login; whatever holds its password connects again by itself.
+@asynccontextmanager
+async def shut_out(connection: Connection, dsn: str, name: str) -> AsyncIterator[None]:
+    """Keep that login from connecting and end what is connected by it, then run the body in one transaction.
 
-    Raise Misconfigured if a connection stays.
+    INVARIANT: the way in is taken first, by what the login itself may not change: one connection that changes its own
+    password again and again would keep everybody else from changing it.
+
+    Raise Misconfigured afterwards if a connection stays.
     """
+    await _do(connection, REVOKE_CONNECT, database_of(dsn), role_of(dsn, name))
+    left = await end_sessions(connection, dsn, name)
+    async with connection.transaction():
+        yield
+    if left:
+        raise Misconfigured(
+            f"What was done to {name} stands, but {left} of its connections to the database did not end.",
+            f"Let a superuser end what is connected as `{role_of(dsn, name)}`.",
+        )
+
+
+async def end_sessions(connection: Connection, dsn: str, name: str) -> int:
+    """End what is connected by that login; return how many connections stay."""
     role = role_of(dsn, name)
     pids = [row["pid"] for row in await connection.fetch(CONNECTED, role)]
+    if not pids:
+        return 0
     taken = connection.transaction()
     await taken.start()
     try:
@@ -281,12 +320,8 @@ async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
     finally:
         # The role was taken for this alone.
         await taken.rollback()
-    left = await connection.fetchval(STILL_CONNECTED, role, pids)
-    if left:
-        raise Misconfigured(
-            f"What was done to {name} stands, but {left} of its connections to the database did not end.",
-            f"Let a superuser end what is connected as `{role}`.",
-        )
+    left: int = await connection.fetchval(STILL_CONNECTED, role, pids)
+    return left
 
 
 async def _do(connection: Connection, form: str, *names: object) -> None:

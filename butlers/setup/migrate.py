@@ -137,7 +137,7 @@ async def migrate(
 ) -> list[str]:
     """Bring the database and BUTLERS_HOME to what this program, this fleet and its modules' `chains` need.
 
-    Return a sentence for each module that failed, which stops nobody, and for each butler that left sessions behind.
+    Return a sentence for each module or login that failed, which stops nobody, and for each butler that left sessions.
     """
     connection = await connect(dsn)
     try:
@@ -155,14 +155,14 @@ async def migrate(
             await connection.execute(LOCK)
             ports.note(settings.home, [entry.name for entry in entries])
             await logins.harden(connection)
-            if one_role is None:
-                await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
             for name in names_of(entries):
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await _write_calls(connection, entries)
             await _write_channels(connection, settings)
             await _ensure_owner(connection, settings)
             troubles += await _end_left(connection, settings, names_of(entries))
+            if one_role is None:
+                troubles += await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
             f"The login of DATABASE_URL is not allowed to do this: {trouble(refused)}.",

@@ -2,19 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
 from butlers.console.storage.sessions import begin, is_live, make_sign_in_link, use_link
-from butlers.setup import logins
+from butlers.setup import logins, migrate
 from messenger.cards import closing
 from messenger.channels.telegram import TelegramChannel
 from shared.auth import keystore
+from shared.auth.keypairs import public_key
 from shared.db import dsn
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
@@ -29,6 +32,7 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('health', 'http://127.0.0.1:1', 'butler')"
+MAY_CONNECT = "SELECT has_database_privilege($1, current_database(), 'CONNECT')"
 WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 BY_ANOTHER_BOT = "UPDATE messenger.deliveries SET realm = 'another' WHERE action_id = $1"
 BEGUN_BY_ANOTHER = "UPDATE messenger.deliveries SET realm = 'another', status = 'queued' WHERE action_id = $1"
@@ -237,6 +241,37 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         password = keystore.read(house.settings.home, "health").password
         assert await logins.opens(dsn.dsn_as(house.dsn, "health", password))
         assert "health" in await keyring.counting(house.sql)
+
+
+async def test_one_connection_that_changes_its_own_password_keeps_nobody_from_taking_its_login(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, ["greeter"])
+    async with opened(cluster, loops=False) as house:
+        where, entries = house.settings.home, house.assembly.plan.entries
+        stolen = keystore.read(where, "health")
+        async with changing_its_password(house):
+            told = await migrate.migrate(house.settings, house.dsn, entries)
+            assert [one for one in told if "`butlers keys rotate health --now`" in one] == told != []
+            assert "Only the new key is valid." in await said(house, "keys", "rotate", "health", "--now")
+        new = keystore.read(where, "health")
+        assert (await keyring.counting(house.sql))["health"] == [public_key(new.private_pem)]
+        opens = [dsn.dsn_as(house.dsn, "health", one) for one in (stolen.password, "mine", new.password)]
+        assert [await logins.opens(one) for one in opens] == [False, False, True]
+        async with changing_its_password(house):
+            ended = await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
+        assert ended.strip() == "Ended for health: keys 1, client tokens 1, rules 0; its login is closed."
+        assert not await house.sql.fetchval(MAY_CONNECT, dsn.role_of(house.dsn, "health"))
+
+
+@asynccontextmanager
+async def changing_its_password(house: House) -> AsyncIterator[None]:
+    """Whoever holds the password of health is about to change it, and must be cut off by the end."""
+    password = keystore.read(house.settings.home, "health").password
+    held = await asyncpg.connect(dsn.dsn_as(house.dsn, "health", password))
+    await held.execute("BEGIN; ALTER ROLE CURRENT_USER PASSWORD 'mine'")
+    yield
+    await until(held.is_closed)
 
 
 async def test_a_card_that_waits_follows_to_the_new_bot_and_comes_there_once(still_house: House, message: str) -> None:
