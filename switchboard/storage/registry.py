@@ -74,21 +74,22 @@ async def has_runtime(connection: Connection, name: str) -> bool:
     return bool(await connection.fetchval(HAS_RUNTIME, name))
 
 
+# INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of for good.
 FORGET = """
-DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - $1::interval
+DELETE FROM switchboard.butlers
+WHERE last_seen_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $3::interval
     OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval)
 """
 MARK_GONE = """
 UPDATE switchboard.butlers SET status = 'gone'
-WHERE status <> 'gone'
-    AND last_seen_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval
+WHERE status <> 'gone' AND last_seen_at < clock_timestamp() - $1::interval
 """
 
 
 async def tidy(connection: Connection, timings: Timings) -> None:
-    """Mark silent instances as gone, and forget those gone for long."""
+    """Mark silent instances as gone, and forget those gone for long and those heard of in the future."""
     await connection.execute(MARK_GONE, timings.instance_gone)
-    await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten)
+    await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten, timings.instance_gone)
 
 
 @dataclass(frozen=True, slots=True)

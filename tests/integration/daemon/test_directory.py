@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,6 +11,12 @@ from shared.config.timings import STANDARD
 from switchboard.storage import registry
 from tests.integration.house import House
 
+# Of each name as many as are kept, as whoever has the Switchboard's login can write them.
+HEARD_OF_IN_THE_FUTURE = """
+INSERT INTO switchboard.butlers (name, url, kind, status, has_runtime, last_seen_at)
+SELECT 'health', 'http://127.0.0.1:' || 20000 + n, 'butler', 'gone', false, $2::timestamptz
+FROM generate_series(1, $1) n
+"""
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -25,3 +32,17 @@ async def test_a_daemon_that_has_just_begun_is_found_at_once(still_house: House)
     assert await directory.find("messenger") == [url]
     await still_house.sql.execute("DELETE FROM switchboard.butlers")
     assert await directory.find("messenger") == [url]
+
+
+@pytest.mark.parametrize("date", [datetime(2199, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+async def test_instances_heard_of_in_the_future_hide_nobody_once_they_are_tidied(
+    still_house: House, date: datetime
+) -> None:
+    db, url = still_house.context("switchboard").db, "http://127.0.0.1:3"
+    async with db.work() as connection:
+        await connection.execute(HEARD_OF_IN_THE_FUTURE, registry.MOST_INSTANCES, date)
+    async with db.work() as connection:
+        await registry.tidy(connection, STANDARD)
+        await registry.all_seen(connection, [("health", url, "butler", list[str](), "ready", True)])
+        assert await registry.has_runtime(connection, "health")
+    assert await Directory(db).find("health") == [url]
