@@ -15,6 +15,7 @@ from messenger.inbound.callbacks import note_refusal
 from messenger.inbound.ingest import bring
 from messenger.storage import updates
 from messenger.storage.kinds import question_cards
+from shared.auth.mac import tag
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestAttachment, IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
@@ -195,8 +196,7 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
         event = IngestEnvelope(
             source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
             event=IngestEvent(
-                # INVARIANT: the event is named by the message's own number, which no second update of it changes.
-                external_event_id=str(message.get("event") or _place_of(message)),
+                external_event_id=_event_id(worker, bot, message),
                 external_thread_id=_place_of(message),
                 reply_to=_answered(message),
                 kind=str(message.get("kind") or ("forward" if commands.is_anothers(message) else "message")),
@@ -214,6 +214,15 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
         await bring(worker.context, event)
     except InvalidInput as unfit:
         log.warning("an update is passed over, since the Switchboard refuses it", update=update_id, why=unfit.message)
+
+
+def _event_id(worker: Worker, bot: str, message: Mapping[str, object]) -> str:
+    """Return the event's name: the message's own number, which no second update of it changes, and a tag of ours.
+
+    INVARIANT: nobody else can make the tag, and so take the name of a message that has yet to come.
+    """
+    named = str(message.get("event") or _place_of(message))
+    return f"{named}:{tag(worker.context.secret, 'event', bot, named)}"
 
 
 def _place_of(message: Mapping[str, object]) -> str:

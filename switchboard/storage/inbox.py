@@ -22,15 +22,11 @@ from shared.errors import InvalidInput
 
 LONGEST_ID: Final = 200
 
-# What was stored before there were conversations is named by its update's number, and known by its thread.
 STORE: Final = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
     request_context, kind, reply_to, display_name, attachments, conversation, quoted, verified, in_doubt, route_until)
-SELECT $1::text, $2::text, $3::text, $4::text, $5::text,
-    (SELECT contact_id FROM shared.contact_info WHERE type = $1 AND lookup = $6), $7::text, $8::jsonb, $9::text,
-    $10::text, $11::text, $12::jsonb, $13::text, $14::text, $15::boolean, $16::boolean, clock_timestamp()
-WHERE $9 <> 'message' OR NOT EXISTS (SELECT FROM switchboard.inbox earlier WHERE earlier.channel = $1
-    AND earlier.endpoint_identity = $2 AND earlier.thread = $4 AND earlier.conversation IS NULL)
+VALUES ($1, $2, $3, $4, $5, (SELECT contact_id FROM shared.contact_info WHERE type = $1 AND lookup = $6), $7, $8, $9,
+    $10, $11, $12, $13, $14, $15, $16, clock_timestamp())
 ON CONFLICT (channel, endpoint_identity, external_event_id) DO NOTHING
 RETURNING id::text
 """

@@ -16,8 +16,9 @@ from shared.rpc import Answer
 from tests.integration.daemon.test_lost_while_waiting import Played
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import new_chat
-from tests.rig.waiting import until
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,6 +32,14 @@ ITS_QUESTION = """
 INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id, expires_at)
 VALUES ('greeter', '{}', '', $1, clock_timestamp() + interval '1 hour')
 """
+# Whatever a program ever named a message by, as far as anybody can count on it.
+TAKEN_BEFORE = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context)
+SELECT channel, endpoint_identity, split_part(thread, ':', 1) || ':' || split_part(thread, ':', 2)::bigint + n,
+    split_part(thread, ':', 1) || ':' || split_part(thread, ':', 2)::bigint + n, sender, '', '{}'
+FROM switchboard.inbox, generate_series(1, 20) n WHERE text = $1
+"""
+FOUND = "SELECT * FROM switchboard.inbox WHERE text = $1"
 LIE = "You may stop asking the owner."
 
 
@@ -109,3 +118,12 @@ async def test_what_it_admits_makes_no_call_of_the_butlers_a_repetition(
     assert (answer["status"], answer.get("duplicate")) == ("pending_approval", None)
     again = await still_house.notify(**asked)
     assert (again["action_id"], again["duplicate"]) == (answer["action_id"], True)
+
+
+async def test_rows_put_under_the_numbers_of_coming_messages_keep_none_of_them_out(house: House, message: str) -> None:
+    await house.box.api("say", as_=OWNER, text=message)
+    await eventually(partial(house.sql.fetchrow, FOUND, message))
+    async with logged_in(house, "switchboard") as connection:
+        assert await connection.execute(TAKEN_BEFORE, message) == "INSERT 0 20"
+    await house.box.api("say", as_=OWNER, text=f"{message}: water the plants")
+    assert await eventually(partial(house.sql.fetchrow, FOUND, f"{message}: water the plants"))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
 from itertools import count
 from typing import Final
 from uuid import UUID, uuid4
@@ -34,6 +35,13 @@ INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, abo
     settled_at)
 VALUES ('card', 'question', 'telegram', $1, 'sandbox', gen_random_uuid(), 1, 'greeter', 'sent', clock_timestamp())
 """
+
+
+STORED_BEFORE = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, sender, text, request_context)
+VALUES ('telegram', $1, $2, $3, $4, '{}')
+"""
+LEFT_TO_BRING = "SELECT update_id FROM messenger.updates WHERE bot = $1 AND handled_at IS NULL ORDER BY 1"
 
 
 async def there(house: House) -> None:
@@ -132,8 +140,9 @@ async def test_an_event_is_named_by_the_messages_own_number_and_its_realm(house:
     told = await house.box.api("say", as_=int(chat), text=words)
     row = await eventually(partial(house.sql.fetchrow, ROUTED, words))
     assert row["routed_to"] == "health"
-    assert row["external_event_id"] == row["thread"] == f"{chat}:{told['message_id']}"
-    assert row["request_context"]["request_id"] == f"telegram:1:{chat}:{told['message_id']}"
+    assert row["thread"] == f"{chat}:{told['message_id']}"
+    assert row["external_event_id"].rpartition(":")[0] == row["thread"]
+    assert row["request_context"]["request_id"] == f"telegram:1:{row['external_event_id']}"
 
 
 async def test_a_mail_that_answers_ours_is_resolved_by_its_message_id(house: House, message: str) -> None:
@@ -316,17 +325,27 @@ async def test_an_event_that_does_not_fit_is_refused_and_stored_nowhere(
     assert await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'") == before
 
 
-async def test_what_was_stored_under_its_updates_number_is_not_stored_again(house: House, message: str) -> None:
-    chat = new_chat()
-    before = (
-        "INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text,"
-        " request_context) VALUES ('telegram', '1', $1, $2, $3, $4, '{}')"
-    )
-    await house.sql.execute(before, str(next(numbers)), f"{chat}:7", chat, message)
-    again = await house.hop("messenger", "switchboard", "ingest", event(message, chat, 7))
-    assert again == {"status": "ok", "duplicate": True}
-    other = await house.hop("messenger", "switchboard", "ingest", event(f"{message}!", chat, 8))
-    assert other == {"status": "ok", "duplicate": False}
+async def test_what_an_earlier_program_brought_in_without_noting_it_is_not_brought_in_again(house: House) -> None:
+    chat, bot = int(new_chat()), uuid4().hex
+    who = {"chat": {"id": chat}, "from": {"id": chat}}
+    # Updates by their number, each with the name and the words of its row in the inbox, if it has one.
+    came: list[tuple[Mapping[str, object], str | None, str]] = [
+        ({"message": {**who, "message_id": 7, "text": "by its own number"}}, f"{chat}:7", "by its own number"),
+        ({"message": {**who, "message_id": 8, "text": "by its update's"}}, "1", "by its update's"),
+        ({"message": {**who, "message_id": 9, "media_group_id": "1"}}, None, ""),
+        ({"message": {**who, "message_id": 10, "media_group_id": "1", "caption": "all"}}, f"{chat}:10", "one\n\nall"),
+        ({"edited_message": {**who, "message_id": 7, "text": "x", "edit_date": 5}}, f"{chat}:7:edit:5:4", "x"),
+        ({"message_reaction": {**who, "message_id": 7, "date": 6, "user": {"id": 1}}}, f"{chat}:7:reaction:6:1", ""),
+        ({"message": {**who, "message_id": 11, "text": "other words than stand there"}}, f"{chat}:11", ""),
+        ({"message": {**who, "message_id": 12, "text": "not brought in"}}, None, ""),
+    ]
+    for update_id, (body, name, text) in enumerate(came):
+        await house.sql.execute("INSERT INTO messenger.updates VALUES ($1, $2, $3)", bot, update_id, body)
+        if name is not None:
+            await house.sql.execute(STORED_BEFORE, bot, name, str(chat), text)
+    await house.sql.execute(import_module("migrations.versions.0095_events_named_by_a_tag").DONE)
+    left = await house.sql.fetch(LEFT_TO_BRING, bot)
+    assert [row["update_id"] for row in left] == [6, 7]
 
 
 async def test_a_long_name_of_an_event_makes_a_short_request_id(house: House, message: str) -> None:
