@@ -79,7 +79,16 @@ WHERE NOT pg_has_role($1, 'USAGE')
 """
 CAN_LOGIN: Final = "SELECT rolcanlogin FROM pg_roles WHERE rolname = $1"
 CLOSE_LOGIN: Final = "SELECT format('ALTER ROLE %I NOLOGIN PASSWORD NULL', $1::text)"
-CONNECTED: Final = "SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid <> pg_backend_pid()"
+# Whoever connects may wait on the way in for half an hour (post_auth_delay), past the question whether it may connect,
+# and its lock is all that shows it. That does not say whose it is: others that begin at this moment connect again.
+CONNECTED: Final = """
+SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid <> pg_backend_pid()
+UNION SELECT pid FROM pg_locks
+WHERE locktype = 'object' AND classid = 'pg_database'::regclass AND mode = 'RowExclusiveLock' AND granted
+    AND objid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid NOT IN (SELECT pid FROM pg_stat_activity WHERE usename IS NOT NULL)
+    AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+"""
 END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid"
 STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import asyncpg
@@ -25,7 +26,7 @@ from tests.integration.house import House, Rows
 from tests.privileges.matrix import SCHEMAS
 from tests.rig.bench import Bench
 from tests.rig.cluster import BUTLERS
-from tests.rig.waiting import LONGEST, until
+from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,6 +48,10 @@ FROM (SELECT coalesce(shared.me(), 'group_butler') AS me) taken
 """
 GROUPS = ("butler", "switchboard", "messenger", "console", "owner")
 WAITS = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1"
+ON_ITS_WAY_IN = """
+SELECT true FROM pg_locks WHERE classid = 'pg_database'::regclass
+    AND pid NOT IN (SELECT pid FROM pg_stat_activity WHERE usename IS NOT NULL)
+"""
 LIMITS = {
     "statement_timeout": "20s",
     "idle_in_transaction_session_timeout": "10s",
@@ -120,6 +125,15 @@ async def test_who_may_make_roles_and_is_no_superuser_ends_what_a_login_of_its_o
         await connection.close()
         for role in (made, maker):
             await still_house.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+async def test_what_makes_itself_wait_on_its_way_in_is_ended_with_all_else_of_its_login(still_house: House) -> None:
+    url = dsn.dsn_as(still_house.dsn, "console", keystore.read(still_house.settings.home, "console").password)
+    waiting = asyncio.ensure_future(asyncpg.connect(url, server_settings={"post_auth_delay": "3"}))
+    await eventually(partial(still_house.sql.fetchval, ON_ITS_WAY_IN))
+    await logins.end_sessions(still_house.sql, still_house.dsn, "console")
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await (await waiting).fetchval("SELECT 1")
 
 
 @pytest.mark.parametrize("name", [*BUTLERS, "switchboard"])
