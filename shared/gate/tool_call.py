@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -139,7 +139,8 @@ async def begin_call(
 ) -> Begun | None:
     """Ask the gate again and begin the call under a lease; return None if it may not run now, or is begun already.
 
-    INVARIANT: what runs is the text that the hash of the yes, or of the rule's use, is over.
+    INVARIANT: what runs is the text that the hash of the yes, or of the rule's use, is over. No rule lets it run but
+    the one that it has used, so that none lets more run than its bound says.
     """
     row = await tool_calls.one(connection, call_id)
     if row is None or row["status"] != "approved" or row["age"] >= RUN_WITHIN.total_seconds():
@@ -149,6 +150,7 @@ async def begin_call(
     action = _action(row["origin_butler"], row["tool_name"], declared, arguments, sha_of(row))
     bound = Approval(row["id"], row["content_sha"] or "", ())
     facts = await gather_call(connection, action, call_id, bound if row["decided_by"] else None)
+    facts = replace(facts, rules=tuple(one for one in facts.rules if one.effect == "deny" or one.id == row["rule_id"]))
     if any(holds_back(brake, row["origin_butler"]) for brake in facts.brakes):
         return None
     decision, origin = decide_call(action, facts), row["origin_butler"]

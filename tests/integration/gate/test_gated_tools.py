@@ -368,6 +368,17 @@ async def test_an_outcome_that_the_database_refuses_for_good_is_given_up(garden:
     assert garden.valves.of(f"refused {bed}") == 1
 
 
+async def test_a_call_runs_by_no_rule_but_the_one_it_has_used(garden: Garden, bed: str) -> None:
+    used = await rule(garden, "water", {"bed": bed})
+    brake = await garden.house.sql.fetchval("INSERT INTO shared.brakes (butler) VALUES ('greeter') RETURNING id::text")
+    asked = await garden.call(bed=bed)
+    await rule(garden, "water", {"bed": bed}, max_uses=1)
+    await garden.house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", used)
+    await garden.house.sql.execute("UPDATE shared.brakes SET lifted_at = clock_timestamp() WHERE id::text = $1", brake)
+    await garden.ended(asked["action_id"], "cancelled")
+    assert (await garden.call(bed=bed))["status"] == "ok", "the use of the new rule is left"
+
+
 async def _told(garden: Garden, bed: str, words: str) -> list[Mapping[str, object]]:
     return [line for line in garden.house.sent(bed) if words in str(line["payload"])]
 

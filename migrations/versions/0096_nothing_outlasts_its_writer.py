@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0097"
-down_revision = "0094"
+revision = "0096"
+down_revision = "0095"
 
 # A row of a day to come would stand behind every message of its chat, for good, and be purged by nobody: when something
 # came in is said by the database's clock alone.
