@@ -122,7 +122,7 @@ def _reminder(arguments: Arguments, now: datetime, new_id: str) -> Schedule:
     text, channel = given.pop("text", None), given.pop("channel")
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput("`text` is missing.", "Say what the owner is to be told.")
-    if channel not in CHANNELS:
+    if not isinstance(channel, str) or channel not in CHANNELS:
         raise InvalidInput(f"`channel` is not one of {', '.join(CHANNELS)}.", "Choose one of them, or leave it out.")
     if sum(key in given for key in ("at", "in", "cron")) != 1:
         raise InvalidInput("A reminder says when by one of `at`, `in` and `cron`.", 'Give for example in = "20m".')

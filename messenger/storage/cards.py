@@ -134,8 +134,8 @@ FROM messenger.digests g CROSS JOIN LATERAL (
 WHERE g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() AND c.unsent IS NOT TRUE
     AND EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
         WHERE t.digest_id = g.id AND q.decided_by IS NULL)
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d JOIN messenger.owner_at o USING (channel)
-        WHERE d.digest_id = g.id AND d.realm = 'sandbox' AND o.realm <> 'sandbox')
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d JOIN shared.channels c USING (channel)
+        WHERE d.digest_id = g.id AND d.realm = 'sandbox' AND c.realm <> 'sandbox')
 ORDER BY g.origin_butler, g.opened_at DESC
 """
 # What is beyond the burst stands in its butler's digest of now. A new one begins shortly ($1) after the first question

@@ -36,14 +36,18 @@ async def is_wanted(connection: Connection, notification_id: str, butler: str) -
     return bool(await connection.fetchval(WANTED, UUID(notification_id), butler))
 
 
+# Some of each butler's, found by the index, however many another has.
 UNANSWERED: Final = """
-SELECT notification_id::text, origin_butler FROM (
-    SELECT w.notification_id, w.origin_butler,
-        row_number() OVER (PARTITION BY w.origin_butler ORDER BY w.notification_id) AS turn
-    FROM shared.withdrawals w
+WITH RECURSIVE b AS (
+    SELECT min(origin_butler) AS name FROM shared.withdrawals WHERE outcome IS NULL
+    UNION ALL
+    SELECT (SELECT min(origin_butler) FROM shared.withdrawals WHERE outcome IS NULL AND origin_butler > b.name)
+    FROM b WHERE b.name IS NOT NULL)
+SELECT wanted.notification_id::text, b.name AS origin_butler FROM b CROSS JOIN LATERAL (
+    SELECT w.notification_id FROM shared.withdrawals w
     JOIN shared.notifications n ON n.id = w.notification_id AND n.origin_butler = w.origin_butler
-    WHERE w.outcome IS NULL) wanted
-ORDER BY turn, notification_id LIMIT 100
+    WHERE w.outcome IS NULL AND w.origin_butler = b.name ORDER BY w.notification_id LIMIT 100) wanted
+ORDER BY row_number() OVER (PARTITION BY b.name ORDER BY wanted.notification_id), wanted.notification_id LIMIT 100
 """
 
 
