@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from shared.db.pool import Connection
+from shared.storage.deliveries import MAY_HAVE_LEFT
 
 # Of the rows `n` (a notification) and `d` (its delivery), as the marker's statement and the comparison both have them.
 ADDRESS: Final = "encode(sha256(convert_to(n.id::text || ' ' || d.channel || ' ' || d.address, 'UTF8')), 'hex')"
@@ -63,8 +64,7 @@ SELECT l.seq, l.notification_id::text, l.detail ->> 'part' AS part, n.id IS NULL
 FROM lines l LEFT JOIN shared.notifications n ON n.id = l.notification_id
 LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 LEFT JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = (l.detail ->> 'part')::int
-WHERE (n.id IS NULL AND l.at > clock_timestamp() - interval '400 days')
-    OR d.status IS NULL OR d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
+WHERE CASE WHEN p.n IS NULL THEN l.at > clock_timestamp() - interval '400 days' ELSE {MAY_HAVE_LEFT} END
 ORDER BY l.seq
 """
 # The last yes to each question that still stands in that revision; its address is that of what left by it. A later

@@ -46,10 +46,11 @@ async def latest(connection: Connection, status: str | None, most: int) -> list[
     return list(await connection.fetch(LIST, status, most))
 
 
-# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
-BEGUN: Final = """
+# Past its marker a part `p` may have left; what was sent again has its parts back in the queue.
+MAY_HAVE_LEFT: Final = "(p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0)"
+BEGUN: Final = f"""
 SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
-    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
+    WHERE d.notification_id = $1 AND {MAY_HAVE_LEFT})
 """
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from shared.retention import WORDS
 from shared.storage import audit_bindings, contacts
+from tests.integration.delivery.test_half_sent import in_two
 from tests.integration.gate.test_editing import change
 from tests.integration.house import House
 from tests.integration.workers import PAST, admitted, enqueue, in_queue, new_chat, work
@@ -105,6 +106,19 @@ async def test_a_row_that_was_changed_after_its_marker_is_named(still_house: Hou
     [said] = await said_of(still_house, told)
     assert what in said
     assert not any(other in said for other in CHANGES if other != what)
+
+
+async def test_so_is_one_of_which_a_part_has_left_and_the_rest_did_not(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, in_two(message))
+    await still_house.fault(f"last {message}", "403", times=1)
+    for _ in range(2):
+        await work(still_house.worker())
+    assert (await still_house.delivery(told))["status"] == "failed"
+    assert await said_of(still_house, told) == []
+    for one in CHANGES.values():
+        await still_house.sql.execute(one, told)
+    [said] = await said_of(still_house, told)
+    assert all(what in said for what in CHANGES)
 
 
 @pytest.mark.parametrize(
