@@ -255,6 +255,35 @@ WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (status = 'run
     ORDER BY {TURN} LIMIT 50))
 ORDER BY {TURN} FOR NO KEY UPDATE
 """
+# INVARIANT: the owner's newest words are never refused, whoever filled the queue, and others' end none of them. The
+# owner is told once a day. As many at once as one look has time for; nobody else's locks are waited for.
+CROWDED = """
+WITH left_out AS (SELECT id, created_at FROM shared.sessions WHERE status = 'waiting' AND id IN (
+        SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY owners_words IS NULL
+                ORDER BY created_at DESC, id DESC) AS place
+            FROM shared.sessions WHERE butler = $1 AND status = 'waiting' AND cause = 'message') newest_first
+        WHERE place > 100) LIMIT 20000 FOR NO KEY UPDATE SKIP LOCKED),
+ended AS (UPDATE shared.sessions s SET status = 'stopped', outcome = $2, ended_at = clock_timestamp(),
+    untold = CASE WHEN s.id = (SELECT id FROM left_out ORDER BY created_at DESC, id DESC LIMIT 1) AND NOT EXISTS (
+        SELECT FROM shared.sessions e WHERE e.butler = $1 AND e.outcome = $2
+            AND e.ended_at > clock_timestamp() - interval '1 day') THEN $2 END
+    FROM left_out o WHERE s.id = o.id AND s.butler = $1 RETURNING s.id)
+SELECT EXISTS (SELECT FROM ended)
+"""
+
+
+async def _in_turn(connection: Connection, butler: str, together: timedelta) -> Sequence[Record]:
+    """Return what runs and what waits, locked, the next first; nothing while the oldest of too many messages end."""
+    rows = await connection.fetch(OPEN, butler, together)
+    return (
+        []
+        if await connection.fetchval(
+            CROWDED, butler, f"More than 100 messages waited for {butler}, so the oldest began no session."
+        )
+        else rows
+    )
+
+
 SPENT = """
 SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
     coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised,
@@ -283,10 +312,10 @@ WHERE id = $1 AND butler = $2 AND status = 'waiting'
 async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
     """Claim the session whose turn it is, if fewer than `at_once` run; None if there is none for now.
 
-    What was stopped while it waited ends here, and so does what finds the dollars of the day spent. The owner's words
-    stay where they are while a session runs that may be told them.
+    What was stopped while it waited ends here, and so do the oldest of too many messages, and what finds the dollars
+    of the day spent. The owner's words stay where they are while a session runs that may be told them.
     """
-    rows = await connection.fetch(OPEN, butler, terms.together)
+    rows = await _in_turn(connection, butler, terms.together)
     for row in rows:
         if row["status"] == "waiting" and row["stopped"]:
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)

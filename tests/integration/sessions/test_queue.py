@@ -21,6 +21,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS: Final[Mapping[str, float]] = {"minutes": 10, "turns": 30, "tokens": 200_000, "dollars": 1.0}
 LEASE: Final = timedelta(seconds=10)
 DONE: Final = Finish("done", "")
+WAITING: Final = "SELECT id FROM shared.sessions WHERE butler = 'greeter' AND status = 'waiting'"
+FORGED: Final = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, owners_words, request_context)
+SELECT gen_random_uuid(), 'greeter', 'message', 'tell a joke', 'own', '{}' FROM generate_series(1, $1)
+"""
 
 
 def terms(at_once: int = 1, dollars_per_day: float = 10.0) -> Terms:
@@ -118,6 +123,19 @@ async def test_the_owners_words_come_before_those_of_whom_the_owner_lets_ask(sti
     async with still_house.context("greeter").db.work() as connection:
         sees_all = [await session_list.is_by_owner(connection, one.id, "greeter") for one in begun]
     assert dict(zip((one.id for one in begun), sees_all, strict=True)) == {own: True, reply: False, contacts[0]: False}
+
+
+async def test_however_many_messages_wait_the_newest_of_the_owner_s_wait_behind_few(still_house: House) -> None:
+    contacts = await enqueued(still_house, cause="message")
+    async with still_house.context("switchboard").db.work() as connection:
+        await connection.execute(FORGED, 200)
+        own = str(uuid4())
+        await sessions.enqueue_message(connection, own, "greeter", "call the doctor", {}, session_list.OWN)
+    assert await claim(still_house, terms()) is None, "the oldest end first"
+    waiting = {str(one["id"]) for one in await still_house.sql.fetch(WAITING)}
+    assert (len(waiting), {own, contacts} <= waiting) == (101, True)
+    [told] = await sessions.untold(still_house.sql, "greeter")
+    assert (told["status"], "the oldest began no session" in told["untold"]) == ("stopped", True)
 
 
 async def test_spent_dollars_are_told_once_and_each_time_of_the_owners_words(still_house: House) -> None:
