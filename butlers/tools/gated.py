@@ -10,6 +10,7 @@ from typing import Final
 from butlers.butler import Answer, Arguments, Context, Loop, Result, Tool, ToolCall
 from shared import answers
 from shared.auth.tokens import Caller
+from shared.db.decoding import storable
 from shared.db.pool import BRIEFLY, Record
 from shared.errors import ButlersError, InvalidInput, Locked, Unavailable
 from shared.gate import tool_call
@@ -17,7 +18,6 @@ from shared.gate.tool_call import RUN_WITHIN, Begun, Declared
 from shared.loops import either, pause
 from shared.model import Decision
 from shared.storage import tool_calls
-from shared.storage.sessions import storable
 from shared.storage.tool_calls import NewCall
 from shared.telemetry.logs import logger
 

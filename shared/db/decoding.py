@@ -1,4 +1,4 @@
-"""Reading of stored values with numbers, depths and years that PostgreSQL keeps and Python does not. Pure."""
+"""What PostgreSQL keeps and Python does not, and the other way round: numbers, depths and years; texts. Pure."""
 
 import json
 from math import isfinite
@@ -49,3 +49,8 @@ def bounded(moment: str) -> str:
 
 # The time at which a pending action `a` expires.
 EXPIRES: Final = bounded("a.expires_at")
+
+
+def storable(text: str) -> str:
+    """Return the text without what no row can hold: NUL and incomplete characters."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from shared.db.decoding import storable
 from shared.db.pool import Connection, Record, tell
 from shared.display.quotes import in_marks
 from shared.display.visible import shortened
 from shared.hashing import id_in
 from shared.model import Priority, Trust
-from shared.storage.sessions import storable
 
 TOPIC: Final = "notices"
 LONGEST: Final = 4000

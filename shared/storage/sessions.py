@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from shared.contracts import AskedSession
+from shared.db.decoding import storable
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
 from shared.storage.session_list import BY_OWNER
@@ -275,13 +276,8 @@ SELECT EXISTS (SELECT FROM ended)
 async def _in_turn(connection: Connection, butler: str, together: timedelta) -> Sequence[Record]:
     """Return what runs and what waits, locked, the next first; nothing while the oldest of too many messages end."""
     rows = await connection.fetch(OPEN, butler, together)
-    return (
-        []
-        if await connection.fetchval(
-            CROWDED, butler, f"More than 100 messages waited for {butler}, so the oldest began no session."
-        )
-        else rows
-    )
+    said = f"More than 100 messages waited for {butler}, so the oldest began no session."
+    return [] if await connection.fetchval(CROWDED, butler, said) else rows
 
 
 SPENT = """
@@ -354,11 +350,6 @@ async def keep_lease(connection: Connection, claimed: Claimed, lease: timedelta)
     """Renew the lease; return `stop` if somebody asked for that, and `gone` if the session is not ours any more."""
     stopped = await connection.fetchval(RENEW, UUID(claimed.id), claimed.butler, claimed.attempt, lease)
     return "gone" if stopped is None else "stop" if stopped else "ours"
-
-
-def storable(text: str) -> str:
-    """Return the text without what no row can hold: NUL and incomplete characters."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode()
 
 
 NOTE = f"""
