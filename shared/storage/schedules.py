@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
-from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 
 CatchUp = Literal["once", "skip"]
@@ -119,10 +118,9 @@ async def source_of(connection: Connection, butler: str, name: str) -> Source | 
     return found
 
 
-OF = f"""
-SELECT s.name, s.source, s.cron, {bounded("s.once_at")} AS once_at, s.zone, s.prompt, s.tool, s.arguments, s.catch_up,
-    {bounded("s.next_due_at")} AS next_due_at, {bounded("o.due_at")} AS last_due_at, o.status AS last_status,
-    o.outcome AS last_outcome
+OF = """
+SELECT s.name, s.source, s.cron, s.once_at, s.zone, s.prompt, s.tool, s.arguments, s.catch_up, s.next_due_at,
+    o.due_at AS last_due_at, o.status AS last_status, o.outcome AS last_outcome
 FROM shared.schedules s LEFT JOIN LATERAL (SELECT due_at, status, outcome FROM shared.occurrences
     WHERE schedule_id = s.id ORDER BY due_at DESC LIMIT 1) o ON true
 WHERE s.butler = $1 ORDER BY s.next_due_at NULLS LAST, s.name LIMIT 1000

@@ -14,7 +14,7 @@ from butlers.scheduler import Hand, Scheduler, claim, follow
 from butlers.schedules import read_schedule
 from shared.auth.tokens import Caller
 from shared.errors import InvalidInput
-from shared.storage import occurrences, schedules, sessions
+from shared.storage import occurrences, sessions
 from shared.storage.schedules import Schedule
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST, eventually, until
@@ -164,24 +164,6 @@ async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(stil
     stopping.set()
     await running
     assert await statuses(house) == ["done"] * 2
-
-
-ODD = """
-WITH odd AS (
-    INSERT INTO shared.schedules (butler, name, source, once_at, zone, prompt, catch_up, next_due_at)
-    VALUES ($1, 'odd', 'tool', $2::text::timestamptz, 'UTC', 'x', 'once', $2::text::timestamptz) RETURNING id)
-INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, ended_at)
-SELECT id, $1, $2::text::timestamptz, 'done', now() FROM odd
-"""
-
-
-@pytest.mark.parametrize("moment", ["200000-01-01Z", "4713-01-01 BC"])
-async def test_a_schedule_at_a_time_that_python_lacks_can_be_shown(still_house: House, moment: str) -> None:
-    await still_house.sql.execute("DELETE FROM shared.schedules")
-    async with still_house.context(BUTLER).db.work() as connection:
-        await connection.execute(ODD, BUTLER, moment)
-        assert [row["name"] for row in await schedules.of(connection, BUTLER)] == ["odd"]
-    await still_house.sql.execute("DELETE FROM shared.schedules")
 
 
 TAKEN = """

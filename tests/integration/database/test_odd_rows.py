@@ -380,6 +380,50 @@ async def test_what_came_in_and_cannot_be_routed_is_refused(still_house: House, 
             await connection.execute(statement("inbox", {**WAITS, column: value}, "switchboard"))
 
 
+SET_ITSELF: Final[Mapping[str, Row]] = {
+    "schedules": {
+        "id": "gen_random_uuid()",
+        "butler": "'greeter'",
+        "name": "'often'",
+        "source": "'tool'",
+        "zone": "'UTC'",
+        "prompt": "'x'",
+        "catch_up": "'once'",
+        "once_at": "'2030-01-01Z'",
+    },
+    "occurrences": {
+        "butler": "'greeter'",
+        "due_at": "'2030-01-01Z'",
+        "status": "'claimed'",
+        "claimed_by": "'x'",
+        "leased_until": "clock_timestamp()",
+        "schedule_id": "(SELECT id FROM shared.schedules WHERE name = 'often')",
+    },
+    "state": {"butler": "'greeter'", "key": "'x'", "value": "'1'"},
+}
+ODD_SET: Final = [
+    *(("schedules", column, moment) for column in ("created_at", "once_at", "next_due_at") for moment in FAR),
+    *(("occurrences", column, moment) for column in ("due_at", "leased_until", "claimed_at") for moment in FAR),
+    *(("state", "changed_at", moment) for moment in FAR),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), ODD_SET)
+async def test_a_time_of_what_a_butler_set_itself_can_be_read(
+    still_house: House, table: str, column: str, value: str
+) -> None:
+    """One that cannot would keep all else that the butler has set itself from being done, for good."""
+    async with logged_in(still_house, "greeter") as connection:
+        if table == "occurrences":
+            await connection.execute(statement("schedules", SET_ITSELF["schedules"]))
+        row = SET_ITSELF[table]
+        await connection.execute("SAVEPOINT fit")
+        await connection.execute(statement(table, row))
+        await connection.execute("ROLLBACK TO SAVEPOINT fit")
+        with pytest.raises(asyncpg.CheckViolationError):
+            await connection.execute(statement(table, {**row, column: value}))
+
+
 RULE: Final = """
 INSERT INTO shared.approval_rules (tool_name, effect, arg_constraints) VALUES ('water', 'allow', '{}') RETURNING id
 """
