@@ -13,7 +13,7 @@ from shared.contracts import NotifyEnvelope, same_envelope, wire
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
 from shared.model import Finding
-from shared.storage import deliveries, notifications, pending_actions
+from shared.storage import deliveries, notices, notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 
 SAID: Final = "The stored message cannot be read."
@@ -30,7 +30,7 @@ async def end(connection: Connection, notification_id: str, said: str) -> None:
     waits, said = row["status"] not in OVER, f"{said} {answers.EARLIER if begun else 'Not sent.'}"
     if waits:
         answer = answers.failed(notification_id, "validation_error", said)
-        await notifications.settle(connection, notification_id, answer)
+        await notices.settle_and_tell(connection, notification_id, answer)
     open_states = ["pending", "approved", "executing"]
     moved = await pending_actions.move(connection, notification_id, open_states, "cancelled", Why("messenger", said))
     if waits and moved is None:

@@ -14,7 +14,7 @@ from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Unreadable
-from shared.storage import brakes, contacts, notifications, pending_actions, resolutions, tool_calls
+from shared.storage import brakes, contacts, notices, notifications, pending_actions, resolutions, tool_calls
 from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger
 
@@ -90,7 +90,9 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
         if not await transitions.make_uncertain(connection, notification_id):
             return False
     said = f"{MAY_HAVE_LEFT.reason} Do not send it again."
-    await notifications.settle(connection, notification_id, answers.uncertain(notification_id, "internal_error", said))
+    await notices.settle_and_tell(
+        connection, notification_id, answers.uncertain(notification_id, "internal_error", said)
+    )
     await pending_actions.move(connection, notification_id, ["approved", "executing"], "uncertain", MAY_HAVE_LEFT)
     return True
 

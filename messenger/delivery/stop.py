@@ -15,7 +15,7 @@ from shared import answers
 from shared.db.pool import Connection, Record, wait_briefly
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import evaluate
-from shared.storage import deliveries, notifications, pending_actions, standing
+from shared.storage import deliveries, notices, notifications, pending_actions, standing
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event, Parked, Why
 from shared.telemetry.metrics import deliveries_total
@@ -37,7 +37,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
         deliveries_total.labels(channel=claimed.channel, state="failed", reason="half_sent").inc()
         notification_id = str(claimed.notification_id)
         answer = answers.failed(notification_id, "forbidden", f"{CHANGED} {answers.EARLIER}")
-        await notifications.settle(connection, notification_id, answer)
+        await notices.settle_and_tell(connection, notification_id, answer)
         await expire.over(connection, notification_id, "failed", "half_sent", CHANGED)
 
 
@@ -124,7 +124,10 @@ async def _close(connection: Connection, notification_id: str, why: Blocked) -> 
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:
         answer = answers.failed(notification_id, "timeout", f"{why.text} {NOT_SENT}", retryable=True)
-    await notifications.settle(connection, notification_id, answer)
+    if why.to == "cancelled":  # its butler's own wish, which is answered
+        await notifications.settle(connection, notification_id, answer)
+    else:
+        await notices.settle_and_tell(connection, notification_id, answer)
     ended = "expired" if why.to == "expired" else "cancelled"
     happened = why.findings[0].code if why.to == "cancelled" else why.to
     await expire.over(connection, notification_id, ended, happened, why.text)

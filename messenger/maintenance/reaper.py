@@ -16,7 +16,7 @@ from shared.db.pool import BRIEFLY, Connection
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
 from shared.loops import either
-from shared.storage import deliveries, notifications, pairings, pending_actions, rules, tool_calls
+from shared.storage import deliveries, notices, notifications, pairings, pending_actions, rules, tool_calls
 from shared.storage.pending_actions import Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -41,7 +41,7 @@ async def reap(connection: Connection, lease: timedelta) -> int:
         deliveries_total.labels(channel=row["channel"], state=row["status"], reason="lease_lost").inc()
         if row["status"] == "uncertain" and row["notification_id"] is not None:
             answer = answers.uncertain(row["notification_id"], "internal_error")
-            await notifications.settle(connection, row["notification_id"], answer)
+            await notices.settle_and_tell(connection, row["notification_id"], answer)
             await pending_actions.move(connection, row["notification_id"], ["approved", "executing"], "uncertain", LOST)
     return len(lost)
 
@@ -75,7 +75,7 @@ async def close_unanswered(connection: Connection) -> int:
             begun = await deliveries.begun(connection, told)
             said = f"{NOBODY_ANSWERED} {answers.EARLIER if begun else NOT_SENT}"
             answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)
-            await notifications.settle(connection, told, answer)
+            await notices.settle_and_tell(connection, told, answer)
     return closed
 
 

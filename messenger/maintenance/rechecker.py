@@ -125,6 +125,7 @@ async def _given_up(connection: Connection, notification_id: str) -> None:
     if row is not None and row["status"] in answers.ASKED:
         begun = await deliveries.begun(connection, notification_id)
         why = f"{OTHER_REALM} {answers.EARLIER}" if begun else f"Not sent. {OTHER_REALM}"
+        await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
         await _ended(connection, notification_id, why)
         said = f"has ended. {why}" if begun else f"was not sent. {OTHER_REALM} Ask again if it is still wanted."
         await notices.add_outcome(connection, notification_id, "cancelled", said, always=True, wakes=True)
@@ -158,6 +159,8 @@ async def _released(connection: Connection, notification_id: str, context: Conte
     if judged.decision.verdict == "allow":
         await _let_go(connection, judged, action)
     elif judged.decision.verdict == "deny":
+        answer = answers.failed(notification_id, "forbidden", judged.decision.text)
+        await notices.settle_and_tell(connection, notification_id, answer)
         await _ended(connection, notification_id, judged.decision.text, judged.decision.rule_id)
     else:
         await _asked(connection, judged, action, context)
@@ -187,6 +190,5 @@ async def _let_go(connection: Connection, judged: Evaluation, action: Record) ->
 
 
 async def _ended(connection: Connection, notification_id: str, why: str, rule_id: str | None = None) -> None:
-    await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
     await pending_actions.move(connection, notification_id, ["pending"], "cancelled", Why("messenger", why, rule_id))
     await tell(connection, "cards")

@@ -10,12 +10,14 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from shared.contracts import NotifyResponse
 from shared.db.decoding import storable
 from shared.db.pool import Connection, Record, tell
 from shared.display.quotes import in_marks
 from shared.display.visible import shortened
 from shared.hashing import id_in
 from shared.model import Priority, Trust
+from shared.storage import notifications
 
 TOPIC: Final = "notices"
 LONGEST: Final = 4000
@@ -269,3 +271,13 @@ async def add_outcome(
     if row is not None:
         text = f"Your {row['channel']} message {notification_id} {said} It said: {in_marks(row['words'] or '', 200)}"
         await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id, wakes=wakes))
+
+
+async def settle_and_tell(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
+    """Store the answer of what failed or is uncertain, and tell its butler, if its call cannot be answered with it.
+
+    Its words are the house's own, since the butler is told them as such.
+    """
+    await notifications.settle(connection, notification_id, answer)
+    kind, why = "failed" if answer.status == "error" else answer.status, answer.error.message if answer.error else ""
+    await add_outcome(connection, notification_id, kind, f"has ended as {answer.status}: {why}")

@@ -2,19 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
 
 import pytest
 
-from messenger.maintenance import rechecker
+from messenger.maintenance import reaper, rechecker
 from shared.rpc import Answer
 from shared.storage import withdrawals
 from tests.integration.database.test_privileges import refused
 from tests.integration.house import House
-from tests.integration.workers import ACTION, admitted, friend, in_queue, new_chat, work, worker_where
+from tests.integration.workers import ACTION, admitted, friend, in_queue, new_chat, reap, work, worker_where
 from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -236,3 +236,70 @@ async def test_nobody_withdraws_in_anothers_name_or_says_what_became_of_it(
     if name != "messenger":
         await refused(still_house, name, "UPDATE shared.withdrawals SET outcome = 'cancelled'")
         await refused(still_house, name, "DELETE FROM shared.withdrawals")
+
+
+LONG_AGO = "UPDATE shared.notifications SET created_at = created_at - interval '1 minute' WHERE id = $1"
+NOBODY = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE notification_id = $1"
+# A Messenger wrote its marker, and was killed.
+KILLED = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sending', fence = 1, attempt = 1, claimed_by = 'gone',
+        lease_until = clock_timestamp() WHERE notification_id = $1 RETURNING id),
+p AS (
+    INSERT INTO messenger.parts (delivery_id, n, wire_sha, status) SELECT id, 1, 'x', 'sending' FROM d)
+INSERT INTO messenger.attempts (delivery_id, n, attempt, started_at, marked_at)
+SELECT id, 1, 1, clock_timestamp(), clock_timestamp() FROM d
+"""
+TOLD = "SELECT kind, text FROM shared.notices WHERE key = $1"
+
+
+async def unanswered(house: House, message: str) -> str:
+    told = str((await parked(house, message))["notification_id"])
+    await house.sql.execute(LONG_AGO, told)
+    await house.sql.execute(NOBODY, told)
+    async with house.context("messenger").db.work() as connection:
+        await reaper.close_unanswered(connection)
+    return told
+
+
+async def killed(house: House, message: str) -> str:
+    told = await in_queue(house, message)
+    await house.sql.execute(LONG_AGO, told)
+    await house.sql.execute(KILLED, told)
+    await reap(house)
+    return told
+
+
+async def forbidden(house: House, message: str) -> str:
+    contact = await friend(house)
+    told = await in_queue(house, message, contact_id=contact)
+    await house.sql.execute(LONG_AGO, told)
+    await house.rule({"contact_id": contact}, effect="deny")
+    await work(house.worker())
+    return told
+
+
+async def unheard(house: House, message: str) -> str:
+    told = await in_queue(house, message)
+    await house.sql.execute(LONG_AGO, told)
+    await house.fault(message, "accept_reset", times=1)
+    await work(house.worker())
+    return told
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "said"),
+    [
+        (unanswered, "failed", "has ended as error: Expired without an answer. Not sent."),
+        (killed, "uncertain", "has ended as uncertain: Delivery unconfirmed"),
+        (forbidden, "failed", "has ended as error: Blocked by a rule."),
+        (unheard, "uncertain", "may have arrived; nobody knows."),
+    ],
+)
+async def test_whatever_ends_it_later_than_its_call_its_butler_is_told_once(
+    still_house: House, message: str, way: Callable[[House, str], Awaitable[str]], kind: str, said: str
+) -> None:
+    told = await way(still_house, message)
+    [notice] = await still_house.sql.fetch(TOLD, told)
+    assert notice["kind"] == kind
+    assert said in notice["text"]
