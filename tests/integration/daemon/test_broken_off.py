@@ -1,5 +1,6 @@
 """What becomes of the notices of a session that broke off: whose words begin what, and what the owner hears."""
 
+from importlib import import_module
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from tests.integration.daemon.test_daemon import Served
 from tests.integration.daemon.test_notices import OVER, begun, butler, claim, empty, reads, states, words
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+BEGIN: Final[str] = import_module("migrations.versions.0099_words_told_in_vain").BEGIN
 OVER_NOW: Final = f"{OVER} WHERE id::text = $1"
 __all__ = ["butler", "empty"]
 
@@ -32,6 +34,19 @@ async def test_what_the_owner_wrote_begins_its_own_session_where_the_one_that_wa
     own = await claim(butler.house)
     assert own is not None
     assert own.id == message_id
+
+
+async def test_words_that_an_earlier_program_put_back_begin_their_own_session(butler: Served) -> None:
+    claimed, bearer = await begun(butler.house)
+    message_id = await words(butler.house)
+    assert "Make it blue." in await reads(butler, bearer)
+    await butler.house.sql.execute("UPDATE shared.notices SET state = 'queued', shown_in = NULL, again = true")
+    await butler.house.sql.execute(OVER_NOW, claimed.id)
+    await butler.house.sql.execute(BEGIN)
+    own = await claim(butler.house)
+    assert own is not None
+    assert own.id == message_id
+    assert await states(butler.house) == ["done"]
 
 
 async def test_what_the_owner_wrote_to_a_session_and_then_stopped_begins_no_other(butler: Served) -> None:
