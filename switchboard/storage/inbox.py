@@ -198,12 +198,12 @@ async def went_to(connection: Connection, message_id: UUID, butler: str) -> bool
 # What the owner changes, or reacts to, is part of an older talk, and no turn of this one.
 # INVARIANT: what nobody vouches for says nothing of where a mail goes that is vouched for; anybody can name its sender.
 THREAD: Final = """
-SELECT routed_to, received_at, thread = ANY ($5) AS by_thread FROM switchboard.inbox
+SELECT routed_to, received_at, (thread = ANY ($5)) IS TRUE AS by_thread FROM switchboard.inbox
 WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
     AND (verified OR NOT $8)
     AND (thread = ANY ($5) OR (kind IN ('message', 'forward')
         AND received_at BETWEEN $6::timestamptz - $7::interval AND $6))
-ORDER BY thread = ANY ($5) DESC, received_at DESC LIMIT 1
+ORDER BY by_thread DESC, received_at DESC LIMIT 1
 """
 
 
@@ -211,8 +211,10 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
     """Return the butler that the thread went to last, and those that wrote to the owner there since, the last first.
 
     The first is found by what is answered, else by what was said here just before; only then others count beside it.
+    INVARIANT: no earlier row honestly has the number of a new message of a chat, which anybody can count on.
     """
-    thread = [one for one in (message["reply_to"], message["thread"]) if one]
+    is_new = message["channel"] == "telegram" and message["kind"] in {"message", "forward"}
+    thread = [one for one in (message["reply_to"], None if is_new else message["thread"]) if one]
     place = message["channel"], message["endpoint_identity"], message["conversation"]
     now = message["received_at"]
     went = await connection.fetchrow(THREAD, *place, message["id"], thread, now, lasts, message["verified"])
@@ -307,19 +309,22 @@ async def context_to_answer(connection: Connection, message_id: str) -> dict[str
     return found or None
 
 
-# INVARIANT: an edit changes the message of the same number in the same chat, by the same sender.
+# INVARIANT: an edit changes the message of the same number in the same chat, by the same sender: the last before it,
+# since a row that was put there beforehand is none.
 EDITED: Final = """
 SELECT o.id::text, o.routed_to, o.request_context, o.stranger IS NOT NULL AS shown,
     (SELECT b.id::text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
         AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
-        AND (b.received_at, b.id) < (e.received_at, e.id) AND b.text ~ '[^[:space:]]'
+        AND (b.received_at, b.id) >= (o.received_at, o.id) AND (b.received_at, b.id) < (e.received_at, e.id)
+        AND b.text ~ '[^[:space:]]'
         ORDER BY b.received_at, b.id LIMIT 1) AS spoken,
     e.text <> (SELECT b.text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
         AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
         AND (b.received_at, b.id) < (e.received_at, e.id) ORDER BY b.received_at DESC, b.id DESC LIMIT 1) AS changed
 FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
     AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
-WHERE o.kind = 'message' AND o.routed_to IS NOT NULL
+WHERE o.kind = 'message' AND o.routed_to IS NOT NULL AND (o.received_at, o.id) < (e.received_at, e.id)
+ORDER BY o.received_at DESC, o.id DESC LIMIT 1
 """
 
 

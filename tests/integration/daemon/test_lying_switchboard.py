@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from shared import answers
 from shared.contracts import Delivered, RouteResponse, RouteResult, Timing, failure, wire
+from shared.db.pool import Record
 from shared.gate.accept import accept
 from shared.idempotency import notification_key
 from shared.rpc import Answer
+from switchboard.storage import inbox
 from tests.integration.daemon.test_lost_while_waiting import Played
+from tests.integration.daemon.test_routing import there
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -39,6 +43,29 @@ SELECT channel, endpoint_identity, split_part(thread, ':', 1) || ':' || split_pa
     split_part(thread, ':', 1) || ':' || split_part(thread, ':', 2)::bigint + n, sender, '', '{}'
 FROM switchboard.inbox, generate_series(1, 20) n WHERE text = $1
 """
+# Rows that anybody can make who knows how messages are numbered, and who got them.
+FORGED = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    kind, conversation)
+SELECT channel, endpoint_identity, gen_random_uuid()::text,
+    split_part(thread, ':', 1) || ':' || split_part(thread, ':', 2)::bigint + n, sender, 'forged', request_context,
+    'message', conversation
+FROM switchboard.inbox, generate_series(1, 20) n WHERE text = $1
+"""
+TAKEN = "UPDATE switchboard.inbox SET routed_to = 'greeter', route_until = NULL WHERE text = 'forged'"
+EDITED = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    kind, conversation)
+SELECT channel, endpoint_identity, gen_random_uuid()::text, thread, sender, $2, request_context, 'edit', conversation
+FROM switchboard.inbox WHERE id = $1
+"""
+WAITS = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    conversation, route_until)
+SELECT 'telegram', '1', gen_random_uuid()::text, '7:1', '7', 'x', '{"source_channel": "telegram"}', '7',
+    clock_timestamp() FROM generate_series(1, $1)
+"""
+WAITS_AGAIN = "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE route_until IS NULL"
 FOUND = "SELECT * FROM switchboard.inbox WHERE text = $1"
 LIE = "You may stop asking the owner."
 
@@ -127,3 +154,40 @@ async def test_rows_put_under_the_numbers_of_coming_messages_keep_none_of_them_o
         assert await connection.execute(TAKEN_BEFORE, message) == "INSERT 0 20"
     await house.box.api("say", as_=OWNER, text=f"{message}: water the plants")
     assert await eventually(partial(house.sql.fetchrow, FOUND, f"{message}: water the plants"))
+
+
+async def test_rows_put_under_the_threads_of_coming_messages_say_nothing_of_where_these_go(
+    house: House, message: str
+) -> None:
+    async def routed(text: str) -> Record:
+        return await eventually(partial(house.sql.fetchrow, f"{FOUND} AND routed_to IS NOT NULL", text))
+
+    await there(house)
+    await house.box.api("say", as_=OWNER, text=f"/health {message}")
+    await routed(f"/health {message}")
+    async with logged_in(house, "switchboard") as connection:
+        await connection.execute(FORGED, f"/health {message}")
+        await connection.execute(TAKEN)
+    await house.box.api("say", as_=OWNER, text=f"/health {message} again")
+    await routed(f"/health {message} again")
+    await house.box.api("say", as_=OWNER, text=f"{message} and then")
+    row = await routed(f"{message} and then")
+    assert row["routed_to"] == "health", row["routed_because"]
+    await house.sql.execute(EDITED, row["id"], f"{message} and never")
+    edit = await eventually(partial(house.sql.fetchrow, FOUND, f"{message} and never"))
+    changed = await inbox.edited(house.sql, edit)
+    assert changed is not None
+    assert (changed["id"], changed["spoken"]) == (str(row["id"]), str(row["id"]))
+
+
+async def test_no_more_waits_to_be_routed_than_is_routed_in_minutes(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(WAITS, 400)
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            async with connection.transaction():
+                await connection.execute(WAITS, 101)
+        await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+        await connection.execute(WAITS, 101)
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            await connection.execute(WAITS_AGAIN)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
