@@ -165,7 +165,8 @@ class Process:
         if one.daemon.context is not None:
             await self.runner.end_removed(one.daemon.context)
         if has_heartbeat(one):
-            await beat(one, "gone", 1)
+            # Nothing thinks for it any more: whoever writes to it is told so, and nothing waits for it.
+            await beat(replace(one, daemon=replace(one.daemon, has_runtime=False)), "gone", 1)
         await close_daemons([one.daemon])
 
     async def heartbeats(self, stopping: asyncio.Event) -> None:

@@ -212,8 +212,12 @@ async def _end_left(connection: Connection, settings: Settings, there: Sequence[
     said = await restored.end_open(connection, witness.places(settings.home, "messenger", settings.witness))
     for row in await session_list.left(connection, there, STANDARD.instance_counts):
         await sessions.end_unrun(connection, row["butler"], session_list.REMOVED, STANDARD.session_lease)
-        ended = f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended"
-        said.append(f"{row['butler']}: {session_list.REMOVED} {ended}.")
+        said.append(
+            f"{row['butler']}: {session_list.REMOVED} "
+            f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended."
+        )
+        said += [f"{row['butler']}: {one['untold']}" for one in await sessions.untold(connection, row["butler"])]
+    await calls.forget_removed(connection, there, STANDARD.instance_counts)
     return said
 
 

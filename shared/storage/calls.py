@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from shared.db.pool import Connection
 
@@ -55,3 +56,14 @@ MAY = "SELECT EXISTS (SELECT FROM switchboard.calls WHERE butler = $1 AND target
 async def may(connection: Connection, butler: str, target: str) -> bool:
     """Return whether that butler may call the other."""
     return bool(await connection.fetchval(MAY, butler, target))
+
+
+FORGET_REMOVED = """
+DELETE FROM switchboard.butlers WHERE kind = 'butler' AND name <> ALL ($1::text[])
+    AND (status = 'gone' OR last_seen_at < clock_timestamp() - $2::interval)
+"""
+
+
+async def forget_removed(connection: Connection, there: Sequence[str], silent: timedelta) -> None:
+    """Forget the butlers that are not there any more, so that nothing goes to them."""
+    await connection.execute(FORGET_REMOVED, list(there), silent)

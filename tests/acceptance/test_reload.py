@@ -114,8 +114,12 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
         assert [tuple(row.values()) for row in rows] == [("failed", REMOVED)] * 2
         for said in ("“first”", "“second”"):
             await fleet.outside.until(partial(told_of_the_end, said))
+        assert await fleet.value("SELECT bool_or(has_runtime) FROM switchboard.butlers WHERE name = 'garden'") is False
         await fleet.sql(ASKED, "garden", ["third"])
-        assert f"garden: {REMOVED} 1 session that waited for it ended." in "".join((await house.butlers("migrate"))[1:])
+        told = "".join((await house.butlers("migrate"))[1:])
+        assert f"garden: {REMOVED} 1 session that waited for it ended." in told
+        assert "It was asked: “third”" in told
+        assert not await fleet.value("SELECT count(*) FROM switchboard.butlers WHERE name = 'garden'")
         assert await fleet.status(f"{fleet.url('garden')}/healthz") == 0
     finally:
         OFFSETS.pop("garden")
