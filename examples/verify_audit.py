@@ -39,9 +39,10 @@ def is_signed(seal: dict[str, Any], keys: Sequence[str]) -> bool:
 
 
 def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for every seal and every sealed line that is not what it was."""
+    """Yield a sentence for every seal and every line that is not what it was, or was slipped in among sealed ones."""
     lines = {int(one["line"][0]): one["line"] for one in records if "line" in one}
     prev, expected = "00" * 32, 1
+    sealed, reach = set[int](), list[int]()
     for seal in (one["seal"] for one in records if "seal" in one):
         over = sha256(bytes.fromhex(seal["digests"])).hexdigest()
         said = digest("audit seal.v1", seal["prev"], str(seal["n"]), seal["seqs"], seal["at"], over)
@@ -54,6 +55,14 @@ def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[st
             if number not in lines or digest("audit line.v1", *lines[number]) != wanted:
                 yield f"Line {number} was changed or removed."
         prev, expected = seal["hash"], seal["n"] + 1
+        sealed.update(covered)
+        reach.append(max(sealed, default=0))
+    # What committed late is covered by the next seal.
+    for number in sorted(set(lines) - sealed):
+        if number <= max(reach[:-1], default=0):
+            yield f"Line {number} is among the sealed ones, and no seal covers it: it was inserted."
+    if lines and not reach:
+        yield "No seal is left."
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ async def opens(dsn: str) -> bool:
     """Return whether the login of this URL opens with its password; raise whatever else is in the way."""
     try:
         await (await connect(dsn, 10)).close()
-    except asyncpg.InvalidAuthorizationSpecificationError:
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError):
         return False
     return True
 

@@ -194,7 +194,8 @@ class Mailbox:
             return ()
         raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:
-            letter = letter_of(raw, *self._vouching, cut=len(raw) >= LARGEST)
+            # The end of a line that the limit cuts in two is none.
+            letter = letter_of(raw.removesuffix(b"\r"), *self._vouching, cut=len(raw) >= LARGEST)
         except UNREADABLE as odd:
             # Of one mail, and not of the mailbox, whose other mails would wait behind it for ever.
             log.warning("a mail is passed over, since it cannot be read", number=uid, why=type(odd).__name__)

@@ -76,5 +76,12 @@ async def test_an_exported_audit_is_checked_without_the_house(fleet: Fleet, tmp_
     other.write_text("\n".join(json.dumps(one) for one in records if "seal" not in one or one["seal"]["n"] != 1))
     if sum("seal" in one for one in records) > 1:
         assert (await checked(str(other)))[0] == 1
+    sealed = next(one for one in records if one.get("line", [""])[0] == str(covered))
+    slipped = {"line": ["-5", *sealed["line"][1:]]}
+    other.write_text("\n".join(json.dumps(one) for one in [*records, slipped]))
+    if sum("seal" in one for one in records) > 1:
+        assert "Line -5 is among the sealed ones" in (await checked(str(other)))[1]
+    other.write_text("\n".join(json.dumps(one) for one in records if "seal" not in one))
+    assert await checked(str(other)) == (1, "No seal is left.\nThe audit is broken.\n")
     code, told = await checked(str(whole), "A" * 43)
     assert (code, told.splitlines()[0]) == (1, "Seal 1 is not what the Messenger signed, or one before it is missing.")
