@@ -9,15 +9,17 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from messenger.inbound.ingest import bring
 from shared import answers
-from shared.contracts import Delivered, RouteResponse, RouteResult, Timing, failure, wire
+from shared.contracts import Delivered, IngestEnvelope, RouteResponse, RouteResult, Timing, failure, wire
 from shared.db.pool import Record
+from shared.errors import HopFailed
 from shared.gate.accept import accept
 from shared.idempotency import notification_key
 from shared.rpc import Answer
 from switchboard.storage import inbox
 from tests.integration.daemon.test_lost_while_waiting import Played
-from tests.integration.daemon.test_routing import there
+from tests.integration.daemon.test_routing import event, there
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -190,4 +192,14 @@ async def test_no_more_waits_to_be_routed_than_is_routed_in_minutes(still_house:
         await connection.execute(WAITS, 101)
         with pytest.raises(asyncpg.ProgramLimitExceededError):
             await connection.execute(WAITS_AGAIN)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
+
+
+async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, message: str) -> None:
+    told = IngestEnvelope.model_validate(event(message, OWNER))
+    await still_house.sql.execute(WAITS, 500)
+    with pytest.raises(HopFailed):
+        await bring(still_house.context("messenger"), told)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
+    assert await bring(still_house.context("messenger"), told)
     await still_house.sql.execute("DELETE FROM switchboard.inbox")
