@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.rig import fresh
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import until
 
 
 def told_of(path: Path, notification_id: object) -> list[dict[str, object]]:
@@ -20,7 +21,8 @@ async def test_each_end_of_a_delivery_is_one_line_of_json(fleet: Fleet) -> None:
     answer = await fleet.notify("greeter", channel="telegram", message=said)
     assert answer["status"] == "ok"
     logs = [process.err for process in fleet.started]
-    [line] = [one for path in logs for one in told_of(path, answer["notification_id"])]
+    # Who called is answered as soon as the end is stored, and may read before it is logged.
+    [line] = await until(lambda: [one for path in logs for one in told_of(path, answer["notification_id"])])
     assert {key: line[key] for key in ("butler", "kind", "channel", "state", "attempt", "level")} == {
         "butler": "greeter",
         "kind": "owner",
