@@ -41,6 +41,8 @@ def is_signed(seal: dict[str, Any], keys: Sequence[str]) -> bool:
 def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for every seal and every line that is not what it was, or was slipped in among sealed ones."""
     lines = {int(one["line"][0]): one["line"] for one in records if "line" in one}
+    if len(lines) != sum("line" in one for one in records):
+        yield "Two lines have one number: one was inserted."
     prev, expected = "00" * 32, 1
     sealed, reach = set[int](), list[int]()
     for seal in (one["seal"] for one in records if "seal" in one):

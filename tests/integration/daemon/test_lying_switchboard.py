@@ -5,21 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
-from messenger.inbound.ingest import bring
 from shared import answers
-from shared.contracts import Delivered, IngestEnvelope, RouteResponse, RouteResult, Timing, failure, wire
+from shared.contracts import Delivered, RouteResponse, RouteResult, Timing, failure, wire
 from shared.db.pool import Record
-from shared.errors import HopFailed
 from shared.gate.accept import accept
 from shared.idempotency import notification_key
 from shared.rpc import Answer
 from switchboard.storage import inbox
 from tests.integration.daemon.test_lost_while_waiting import Played
-from tests.integration.daemon.test_routing import event, there
+from tests.integration.daemon.test_routing import there
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -61,13 +58,6 @@ INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, th
 SELECT channel, endpoint_identity, gen_random_uuid()::text, thread, sender, $2, request_context, 'edit', conversation
 FROM switchboard.inbox WHERE id = $1
 """
-WAITS = """
-INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
-    conversation, route_until)
-SELECT 'telegram', '1', gen_random_uuid()::text, '7:1', '7', 'x', '{"source_channel": "telegram"}', '7',
-    clock_timestamp() FROM generate_series(1, $1)
-"""
-WAITS_AGAIN = "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE route_until IS NULL"
 FOUND = "SELECT * FROM switchboard.inbox WHERE text = $1"
 LIE = "You may stop asking the owner."
 
@@ -180,26 +170,3 @@ async def test_rows_put_under_the_threads_of_coming_messages_say_nothing_of_wher
     changed = await inbox.edited(house.sql, edit)
     assert changed is not None
     assert (changed["id"], changed["spoken"]) == (str(row["id"]), str(row["id"]))
-
-
-async def test_no_more_waits_to_be_routed_than_is_routed_in_minutes(still_house: House) -> None:
-    async with logged_in(still_house, "switchboard") as connection:
-        await connection.execute(WAITS, 400)
-        with pytest.raises(asyncpg.ProgramLimitExceededError):
-            async with connection.transaction():
-                await connection.execute(WAITS, 101)
-        await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
-        await connection.execute(WAITS, 101)
-        with pytest.raises(asyncpg.ProgramLimitExceededError):
-            await connection.execute(WAITS_AGAIN)
-    await still_house.sql.execute("DELETE FROM switchboard.inbox")
-
-
-async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, message: str) -> None:
-    told = IngestEnvelope.model_validate(event(message, OWNER))
-    await still_house.sql.execute(WAITS, 500)
-    with pytest.raises(HopFailed):
-        await bring(still_house.context("messenger"), told)
-    await still_house.sql.execute("DELETE FROM switchboard.inbox")
-    assert await bring(still_house.context("messenger"), told)
-    await still_house.sql.execute("DELETE FROM switchboard.inbox")
