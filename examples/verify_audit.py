@@ -41,8 +41,6 @@ def is_signed(seal: dict[str, Any], keys: Sequence[str]) -> bool:
 def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for every seal and every line that is not what it was, or was slipped in among sealed ones."""
     lines = {int(one["line"][0]): one["line"] for one in records if "line" in one}
-    if len(lines) != sum("line" in one for one in records):
-        yield "Two lines have one number: one was inserted."
     prev, expected = "00" * 32, 1
     sealed, reach = set[int](), list[int]()
     for seal in (one["seal"] for one in records if "seal" in one):
@@ -60,11 +58,16 @@ def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[st
         sealed.update(covered)
         reach.append(max(sealed, default=0))
     # What committed late is covered by the next seal.
-    for number in sorted(set(lines) - sealed):
-        if number <= max(reach[:-1], default=0):
-            yield f"Line {number} is among the sealed ones, and no seal covers it: it was inserted."
+    before = max(reach[:-1], default=0)
+    yield from (
+        f"Line {number} is among the sealed ones, and no seal covers it: it was inserted."
+        for number in sorted(set(lines) - sealed)
+        if number <= before
+    )
     if lines and not reach:
         yield "No seal is left."
+    if len(lines) != sum("line" in one for one in records):
+        yield "Two lines have one number: one was inserted."
 
 
 if __name__ == "__main__":
