@@ -1,4 +1,4 @@
-"""What a process under somebody's control writes stops nobody, and is heard by nobody, once an honest one is back."""
+"""No time that a process under somebody's control has written stops, or hides, what an honest one does later."""
 
 from migrations.raw import execute
 

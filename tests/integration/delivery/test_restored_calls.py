@@ -119,7 +119,9 @@ async def cards_of(house: House, words: str) -> str:
 
 
 @pytest.mark.parametrize(("fails", "told"), [(True, "failed."), (False, "stopped responding")], ids=["fails", "lost"])
-async def test_the_end_of_what_runs_again_after_it_is_told(house: House, message: str, fails: bool, told: str) -> None:  # noqa: FBT001  # a case
+async def test_the_end_of_what_runs_again_after_it_is_told(
+    house: House, message: str, told: str, *, fails: bool
+) -> None:
     call = str(await called(house, message, 1))
     await found_restored(house)
     await lifted(house)
