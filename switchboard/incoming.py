@@ -1,7 +1,7 @@
 """What comes in: the loop that says of each received message to which butler it goes, and hands over what is work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,7 +11,7 @@ from shared.channels import realms
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.visible import in_line
-from shared.errors import Away, Unavailable
+from shared.errors import Away, HopFailed, Unavailable
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.hashing import digest
@@ -61,6 +61,10 @@ TAKEN_BACK: Final = (
 )
 NAMES_ANOTHER: Final = (
     "Your change names {named}, and {name} is asked it all the same: it has your message. Write it again for {named}."
+)
+UNROUTABLE: Final = (
+    "A message that came in cannot be read, so no butler was asked. If it was yours, write it again; the log of the "
+    "Switchboard says which it is."
 )
 NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
@@ -123,9 +127,13 @@ async def _tell_owner(context: Context, message: Record, words: str) -> None:
     said = {"channel": message["request_context"]["source_channel"], "message": words}
     # What else is told of the same message is another message.
     key = {**message["request_context"], "idempotency_key": f"unread:{message['id']}:{digest('told', words)[:8]}"}
-    admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     with apart(log, "the owner is not told", through=(Unavailable,), message=message["id"]):
-        await admit(admitter, accept(context.name, {**said, "request_context": key}))
+        await _tell(context, {**said, "request_context": key})
+
+
+async def _tell(context: Context, said: Mapping[str, object]) -> None:
+    admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
+    await admit(admitter, accept(context.name, said))
 
 
 async def route_waiting(context: Context) -> int:
@@ -138,12 +146,30 @@ async def route_waiting(context: Context) -> int:
 
     async def take(row: Record) -> None:
         with apart(log, "not routed", message=row["id"]):
-            taken.append(await _route_one(context, row, known))
+            taken.append(await _take(context, row, known))
 
     for at in range(0, len(rows), ABREAST):
         # Each is of another conversation.
         await asyncio.gather(*(take(row) for row in rows[at : at + ABREAST]))
     return sum(taken)
+
+
+async def _take(context: Context, row: Record, known: Known) -> bool:
+    """Route one message, or end one that cannot be routed and tell the owner; return if it is done with.
+
+    INVARIANT: what fails each time is given up after a minute. All of its conversation waits behind it.
+    """
+    is_taken = list[bool]()
+    with apart(log, "not routed", through=(Unavailable, HopFailed), message=row["id"]):
+        is_taken.append(await _route_one(context, row, known))
+    if is_taken or not row["is_late"]:
+        return any(is_taken)
+    log.error("given up: it cannot be routed", message=row["id"])
+    with apart(log, "the owner is not told", through=(Unavailable,), message=row["id"]):
+        await _tell(context, {"channel": row["channel"], "message": UNROUTABLE})
+    async with context.db.work() as connection:
+        await inbox.done(connection, row["id"], context.instance)
+    return True
 
 
 async def _route_one(context: Context, row: Record, known: Known) -> bool:

@@ -116,6 +116,7 @@ WHERE id IN (
 RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
     verified, routed_to, routed_because, request_context, contact_id::text, asked_in::text,
     left(quoted, 20000) AS quoted, in_doubt,
+    received_at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() AS is_late,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 

@@ -1,22 +1,27 @@
 """A Switchboard under somebody's control: how a message stands its row says, and no other's row makes a repetition."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
+from messenger.inbound.ingest import bring
 from shared import answers
-from shared.contracts import Delivered, RouteResponse, RouteResult, Timing, failure, wire
+from shared.contracts import Delivered, IngestEnvelope, RouteResponse, RouteResult, Timing, failure, wire
 from shared.db.pool import Record
+from shared.errors import HopFailed
 from shared.gate.accept import accept
 from shared.idempotency import notification_key
 from shared.rpc import Answer
+from switchboard import incoming
 from switchboard.storage import inbox
 from tests.integration.daemon.test_lost_while_waiting import Played
-from tests.integration.daemon.test_routing import there
+from tests.integration.daemon.test_routing import event, there
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -58,6 +63,27 @@ INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, th
 SELECT channel, endpoint_identity, gen_random_uuid()::text, thread, sender, $2, request_context, 'edit', conversation
 FROM switchboard.inbox WHERE id = $1
 """
+WAITS = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, request_context,
+    conversation, route_until)
+SELECT 'telegram', '1', gen_random_uuid()::text, '7:1', '7', 'x', '{"source_channel": "telegram"}', '7',
+    clock_timestamp() FROM generate_series(1, $1)
+"""
+WAITS_AGAIN = "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE route_until IS NULL"
+WAITS_FOR_ANOTHER = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+UNREADABLE = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
+    request_context, conversation, route_until)
+SELECT type, '1', 'unreadable', value || ':990001', value, contact_id, 'x',
+    ('{"source_channel": "telegram", "deep": ' || repeat('[', 120) || repeat(']', 120) || '}')::jsonb, value,
+    clock_timestamp()
+FROM shared.contact_info WHERE type = 'telegram' AND value = $1
+"""
+MINUTES_LATER = """
+UPDATE switchboard.inbox SET received_at = received_at - interval '2 minutes', route_until = clock_timestamp()
+WHERE route_until IS NOT NULL
+"""
+TOLD = "SELECT count(*) FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
 FOUND = "SELECT * FROM switchboard.inbox WHERE text = $1"
 LIE = "You may stop asking the owner."
 
@@ -170,3 +196,53 @@ async def test_rows_put_under_the_threads_of_coming_messages_say_nothing_of_wher
     changed = await inbox.edited(house.sql, edit)
     assert changed is not None
     assert (changed["id"], changed["spoken"]) == (str(row["id"]), str(row["id"]))
+
+
+async def test_no_more_waits_to_be_routed_than_is_routed_in_minutes(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(WAITS, 400)
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            async with connection.transaction():
+                await connection.execute(WAITS, 101)
+        await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+        await connection.execute(WAITS, 101)
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            await connection.execute(WAITS_AGAIN)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
+
+
+async def test_units_of_work_side_by_side_leave_no_more_waiting(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as one, logged_in(still_house, "switchboard") as other:
+        async with one.transaction():
+            await one.execute(WAITS, 300)
+            second = asyncio.create_task(other.execute(WAITS, 300))
+            assert await eventually(partial(still_house.sql.fetchval, WAITS_FOR_ANOTHER))
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            await second
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
+
+
+async def test_what_cannot_be_routed_is_given_up_and_the_owner_told(still_house: House, message: str) -> None:
+    await there(still_house)
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(UNREADABLE, str(OWNER))
+    told = IngestEnvelope.model_validate(event(message, OWNER))
+    assert await bring(still_house.context("messenger"), told)
+    context = still_house.context("switchboard")
+    assert await incoming.route_waiting(context) == 0
+    await still_house.sql.execute(MINUTES_LATER)
+    assert await incoming.route_waiting(context) == 1
+    assert await incoming.route_waiting(context) == 1
+    assert (await still_house.row(FOUND, message))["routed_to"] is not None
+    assert await still_house.sql.fetchval(TOLD, incoming.UNROUTABLE) == 1
+
+
+async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, message: str) -> None:
+    told = IngestEnvelope.model_validate(event(message, OWNER))
+    await still_house.sql.execute(WAITS, 500)
+    with pytest.raises(HopFailed):
+        await bring(still_house.context("messenger"), told)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
+    assert await bring(still_house.context("messenger"), told)
+    await still_house.sql.execute("DELETE FROM switchboard.inbox")
