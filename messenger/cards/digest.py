@@ -38,8 +38,8 @@ SHOW: Final = "sh"
 MOST: Final = 20
 IN_A_ROW: Final = 5
 OVER: Final = "None of these waits here any more."
-NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a button to see the whole message."
-NO_ANSWER_TO_CALLS: Final = "None of these is done unless you approve it. Press a button to see the whole request."
+NO_ANSWER_HERE: Final = "None of these is sent unless you approve it."
+NO_ANSWER_TO_CALLS: Final = "None of these is done unless you approve it."
 # What Telegram says of an edit that changes nothing.
 AS_IT_IS: Final = "message is not modified"
 NAME_ROOM: Final = 32
