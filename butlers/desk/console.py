@@ -66,7 +66,8 @@ class Console:
 
     def _demand_theirs(self, connection: socket.socket) -> None:
         """Raise Unavailable before anything is sent to another user who took the console's port while it is stopped."""
-        if self.users and not holders(connection) <= self.users | {_ROOT}:
+        found = holders(connection) if self.users else frozenset()
+        if self.users and not (found and found <= self.users | {_ROOT}):
             raise Unavailable(
                 f"Another user of this computer listens at {self.url}, so nothing was sent there.",
                 "Start your butlers. If they run under another user now, pair this desk again: `butlers desk pair`.",
@@ -99,7 +100,7 @@ class Console:
             while line := await asyncio.wait_for(reader.readline(), _SILENCE):
                 if line.startswith(b"data: "):
                     yield _read(line[6:])
-        except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+        except (OSError, TimeoutError, ValueError, LookupError, TypeError):
             raise self._away() from None
         finally:
             writer.close()

@@ -101,7 +101,8 @@ class _Reader:
                 case _:
                     pass
         self._tokens[number] = _total(usage)
-        yield Used(len(self._tokens), sum(self._tokens.values()), 0.0)
+        # Only its end says what it cost. What has none may have cost all that it was allowed.
+        yield Used(len(self._tokens), sum(self._tokens.values()), self._limits.dollars)
 
     def _result(self, subtype: str, message: Mapping[str, object]) -> Iterator[Event]:
         cost = message.get("total_cost_usd")

@@ -229,7 +229,7 @@ def tools(context: Context, waiting: Waiting) -> Sequence[Tool]:
     status = {"type": "object", "properties": {"question_id": which, "wait_seconds": wait}, "required": ["question_id"]}
     return (
         Tool("ask_user", DESCRIPTION, PARAMETERS, ask_user, waits=True),
-        Tool("question_status", STATUS_DESCRIPTION, status, question_status, read_only=True),
+        Tool("question_status", STATUS_DESCRIPTION, status, question_status, read_only=True, waits=True),
     )
 
 

@@ -16,7 +16,6 @@ from starlette.types import Scope
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _ESTABLISHED: Final = 1
-_LISTENING: Final = 10
 # The number that stands for every user who has none in this user namespace.
 _NOBODY_KNOWN: Final = 65534
 # Length, type, flags, sequence, sender; then family, protocol, extensions, states.
@@ -46,16 +45,17 @@ def uid_of(scope: Scope) -> int | None:
 def holders(connection: socket.socket) -> frozenset[int]:
     """Return the users of this computer who can read what we send by this connection; none if the system says none.
 
-    INVARIANT: that is who listens there too, since a connection that nobody has accepted yet is nobody's, or root's.
+    INVARIANT: that is who listens there too, since a connection that nobody has accepted yet is nobody's, or root's;
+    and whoever reads on, though they have said that they write no more.
     """
     if sys.platform != "linux":
         return frozenset()
     (host, port), (ours, our_port) = connection.getpeername()[:2], connection.getsockname()[:2]
-    told = list[tuple[int, int]]()
+    found = set[int]()
     for of in (0, our_port):  # nothing is connected to port 0, so it is the listener that answers
         with suppress(OSError, ValueError):
-            told += _told(_answered(question(host, port, ours, of)))
-    return frozenset(uid for state, uid in told if state in {_ESTABLISHED, _LISTENING})
+            found |= {uid for _, uid in _told(_answered(question(host, port, ours, of)))}
+    return frozenset(found)
 
 
 def _answered(asked: bytes) -> bytes:

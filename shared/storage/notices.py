@@ -93,17 +93,22 @@ class Reader:
     hears: bool = False
 
 
+# INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written is shown nothing;
+# whoever claims sessions waits for neither.
 READER = """
 SELECT coalesce(nonce, '') AS nonce, hears FROM shared.sessions
-WHERE $3 = 'session' AND id = $4 AND butler = $1 AND status = 'running' AND nonce IS NOT NULL
-UNION ALL
-SELECT '', false FROM shared.client_tokens WHERE $3 = 'client' AND jti = $2 AND butler = $1 AND notices
+WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
 """
+CLIENT = "SELECT '' AS nonce, false AS hears FROM shared.client_tokens WHERE jti = $1 AND butler = $2 AND notices"
 
 
 async def reader(connection: Connection, butler: str, who: str, kind: str) -> Reader | None:
     """Return the reader that a caller of that id is, or None: a session that we run, or a token made for notices."""
-    row = await connection.fetchrow(READER, butler, who, kind, id_in(who))
+    row = await (
+        connection.fetchrow(READER, id_in(who), butler)
+        if kind == "session"
+        else connection.fetchrow(CLIENT, who, butler)
+    )
     return Reader(who, row["nonce"], row["hears"]) if row is not None else None
 
 

@@ -402,7 +402,7 @@ TOLD = """
 SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
     EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
         AND t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')) AS told
-FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
+FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR UPDATE
 """
 
 

@@ -61,8 +61,8 @@ async def show(house: House, request: Request, session: Session) -> Response:
 async def submit(house: House, request: Request, session: Session) -> Response:
     """Change a contact as its page's forms say, or add an address and send what the page showed; wholly or not at all.
 
-    If messages go to this contact without asking, only a session that has just proved who it is may do so: a changed
-    address would lead them elsewhere.
+    Of a contact that a rule or a brake names, only a session that has just proved who it is may do so: another address
+    would lead messages elsewhere, or past what stops them.
     """
     form = await read_form(request)
     demand_csrf(house, session, form)
@@ -71,8 +71,8 @@ async def submit(house: House, request: Request, session: Session) -> Response:
         raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
     try:
         async with house.context.db.work() as connection:
-            unasked = await contacts_shown.hears_unasked(connection, contact_id)
-            if unasked and not await sessions.has_proved(connection, session.id):
+            ruled = await contacts_shown.is_ruled(connection, contact_id)
+            if ruled and not await sessions.has_proved(connection, session.id):
                 return to_confirm(f"/contacts/{contact_id}", **typed)
             if do == "send":
                 await _add_and_send(house, connection, contact_id, form)

@@ -87,19 +87,21 @@ async def person(connection: Connection, contact_id: str) -> Person | None:
 
 
 # A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
-HEARS_UNASKED = """
+RULED = """
 SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
-    OR EXISTS (SELECT FROM shared.approval_rules r WHERE r.active AND r.effect = 'allow'
-        AND strpos(lower(r.arg_constraints ->> 'contact_id'), c.id::text) > 0)))
+    OR EXISTS (SELECT FROM shared.approval_rules r
+        WHERE r.active AND strpos(lower(r.arg_constraints ->> 'contact_id'), c.id::text) > 0)
+    OR EXISTS (SELECT FROM shared.brakes b WHERE b.contact_id = c.id AND b.lifted_at IS NULL)
+    OR EXISTS (SELECT FROM switchboard.routing_rules t WHERE t.contact_id = c.id)))
 """
 
 
-async def hears_unasked(connection: Connection, contact_id: str) -> bool:
-    """Return whether messages may go to this contact without asking.
+async def is_ruled(connection: Connection, contact_id: str) -> bool:
+    """Return whether another address would change what the owner has decided once and for all.
 
-    They may go so to the owner, and to a contact that a standing rule names.
+    So it is with the owner's own, and with whom a rule, a brake or a rule for what comes in names.
     """
-    return await connection.fetchval(HEARS_UNASKED, UUID(contact_id)) is True
+    return await connection.fetchval(RULED, UUID(contact_id)) is True
 
 
 WITHOUT_ADDRESS = """

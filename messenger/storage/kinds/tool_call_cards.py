@@ -45,7 +45,7 @@ WITH ended AS (
     WHERE q.notification_id IS NULL AND q.requested_at > clock_timestamp() - $3::interval
         AND (q.status IN ('failed', 'uncertain')
             OR (q.status = 'expired' AND (q.decided_by IS NOT NULL OR q.rule_id IS NOT NULL)))
-        AND (q.status = 'uncertain' OR NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
+        AND (q.status <> 'failed' OR NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
             AND d.revision = c.attempt + 1 AND d.card_kind = 'call_uncertain'))),
 told AS (
     SELECT origin_butler, count(DISTINCT (action_id, revision)) AS cards FROM messenger.deliveries
@@ -87,11 +87,12 @@ async def calls_over(connection: Connection) -> list[Record]:
 
 # A card about an attempt of which more is known, or more was said, than it shows.
 UNCERTAIN_OVER: Final = f"""
-SELECT d.id::text, d.address, a.id::text AS action_id, {REALM} AS realm, p.provider_id, p.shown, 'closed' AS shows
-FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
-JOIN shared.tool_calls c ON c.id = a.id {SHOWN_IN_TELEGRAM}
+{ASKED} JOIN shared.tool_calls c ON c.id = a.id {SHOWN_IN_TELEGRAM}
     AND d.card_kind = 'call_uncertain' AND (a.status <> 'uncertain' OR c.attempt + 1 <> d.revision)
-ORDER BY d.created_at LIMIT 20
+UNION ALL
+{ASKED} {IN_TELEGRAM} AND d.card_kind = 'call_uncertain' AND d.reason = 'approved'
+    AND a.status NOT IN ('approved', 'executing')
+ORDER BY created_at LIMIT 20
 """
 
 

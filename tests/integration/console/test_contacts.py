@@ -1,5 +1,7 @@
 """The pages of contacts: people are added, renamed and removed, their addresses too, and each leaves its line."""
 
+import pytest
+
 from tests.integration.console_runner import Running
 from tests.integration.peopled import peopled
 from tests.integration.signed_in import page, plain
@@ -18,6 +20,14 @@ RULE = """
 INSERT INTO shared.approval_rules (arg_constraints, description)
 VALUES (jsonb_build_object('contact_id', $1::text), '')
 """
+NAMED_BY = {
+    "a rule that allows": RULE,
+    "a rule that blocks": RULE.replace("description)", "description, effect)").replace("'')", "'', 'deny')"),
+    "a brake": "INSERT INTO shared.brakes (contact_id) VALUES ($1::text::uuid)",
+    "a rule for what comes in": """
+        INSERT INTO switchboard.routing_rules (butler, contact_id, may_ask) VALUES ('greeter', $1::text::uuid, true)
+    """,
+}
 
 
 async def added(console: Running, **typed: str) -> str:
@@ -84,11 +94,12 @@ async def test_what_does_not_fit_changes_nothing_says_why_and_keeps_what_was_typ
     assert (named.status, "Revoke the rule" in await named.text()) == (409, True)
 
 
-async def test_an_old_session_changes_nobody_who_is_written_to_unasked(console: Running) -> None:
+@pytest.mark.parametrize("named_by", NAMED_BY.values(), ids=NAMED_BY)
+async def test_an_old_session_changes_nobody_of_whom_the_owner_has_decided(console: Running, named_by: str) -> None:
     await console.sign_in()
     csrf = await console.csrf()
     anna = await added(console, name="Anna", email="anna@example.org")
-    await console.sql.execute(RULE, anna)
+    await console.sql.execute(named_by, anna)
     await console.sql.execute(STALE)
     for form in (
         {"do": "rename", "name": "Berta"},

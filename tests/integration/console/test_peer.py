@@ -51,6 +51,10 @@ print(listening.getsockname()[1], flush=True)
 if sys.argv[1] == "waits":
     sys.stdin.readline()
 taken, _ = listening.accept()
+if sys.argv[1] == "writes no more":
+    listening.close()
+    taken.shutdown(socket.SHUT_WR)
+    print("left", flush=True)
 if sys.argv[1] == "leaves":
     listening.close()
     print("left", flush=True)
@@ -111,8 +115,9 @@ async def test_a_desk_sends_its_token_to_no_other_user_at_the_consoles_port(how:
     assert got == b"b''\n"
 
 
-async def test_whoever_has_accepted_and_listens_no_more_is_known() -> None:
-    process, port = await taken("leaves")
+@pytest.mark.parametrize("how", ["leaves", "writes no more"])
+async def test_whoever_has_accepted_and_listens_no_more_is_known(how: str) -> None:
+    process, port = await taken(how)
     assert process.stdout is not None
     with socket.create_connection(("127.0.0.1", port)) as connection:
         assert await process.stdout.readline() == b"left\n"

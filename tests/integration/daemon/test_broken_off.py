@@ -1,5 +1,7 @@
 """What becomes of the notices of a session that broke off: whose words begin what, and what the owner hears."""
 
+import asyncio
+import time
 from importlib import import_module
 from typing import Final
 from uuid import UUID
@@ -7,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from butlers.sessions.course import lose
-from butlers.sessions.notices import settle
+from butlers.sessions.notices import Showing, settle
 from butlers.sessions.prompt import worded
+from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice
 from tests.integration.daemon.test_daemon import Served
@@ -34,6 +37,38 @@ async def test_what_the_owner_wrote_begins_its_own_session_where_the_one_that_wa
     own = await claim(butler.house)
     assert own is not None
     assert own.id == message_id
+
+
+async def test_what_the_owner_writes_is_not_told_to_a_session_that_has_ended(butler: Served) -> None:
+    """What its last call waited for may end later than the session itself."""
+    context = butler.house.context("greeter")
+    showing, (claimed, _) = Showing(context), await begun(butler.house)
+    caller = Caller("greeter", "session", claimed.id)
+    assert await showing.block_for(caller, "number", time.monotonic()) is None
+    message_id = await words(butler.house)
+    async with context.db.work() as connection:
+        await sessions.count_step(connection, "greeter", claimed.id)
+        await lose(connection, claimed, "Its daemon was stopped.", await sessions.course(connection, claimed))
+    assert await showing.block_for(caller, "number", time.monotonic()) is None
+    own = await claim(butler.house)
+    assert own is not None
+    assert own.id == message_id
+
+
+async def test_a_session_ends_after_what_it_is_being_told(butler: Served) -> None:
+    context = butler.house.context("greeter")
+    claimed, _ = await begun(butler.house)
+
+    async def end() -> None:
+        async with context.db.work() as connection:
+            await lose(connection, claimed, "It was killed.", await sessions.course(connection, claimed))
+
+    async with context.db.work() as connection:
+        assert await notices.reader(connection, "greeter", claimed.id, "session")
+        ending = asyncio.create_task(end())
+        assert not (await asyncio.wait([ending], timeout=0.5))[0]
+        assert await claim(butler.house) is None
+    await ending
 
 
 async def test_words_that_an_earlier_program_put_back_begin_their_own_session(butler: Served) -> None:

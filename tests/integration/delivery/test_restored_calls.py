@@ -17,7 +17,7 @@ from shared.storage import contacts, tool_calls
 from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_restored_work import before_a_start
 from tests.integration.delivery.test_restoring import BEHIND, STANDING, found_restored, lifted, watching
-from tests.integration.doubts import all_cards, cards_written
+from tests.integration.doubts import all_cards, cards_written, closed
 from tests.integration.house import House, opened
 from tests.rig.cluster import Cluster
 
@@ -32,6 +32,11 @@ AHEAD = """
 INSERT INTO shared.brakes (reason, made_at, handled_at, lifted_at)
 SELECT 'restored', at, at, clock_timestamp() FROM (SELECT clock_timestamp() + interval '400 days' AS at) ahead
 """
+A_DAY_LATER = """
+UPDATE shared.pending_actions SET decided_at = decided_at - interval '25 hours',
+    requested_at = requested_at - interval '25 hours' WHERE id = $1
+"""
+EDITED = "editMessageText"
 STATUS = "SELECT status FROM shared.pending_actions WHERE id = $1"
 
 
@@ -116,6 +121,25 @@ async def cards_of(house: House, words: str) -> str:
     await cards_written(house)
     await all_cards(house)
     return "\n".join(str(line["payload"]) for line in house.box.sandbox.lines if words in str(line["payload"]))
+
+
+async def test_what_was_to_run_again_and_did_not_is_told(house: House, message: str) -> None:
+    call = await called(house, message, 1)
+    async with house.context("greeter").db.work() as connection:
+        assert await begin_call(connection, str(call), Declared("rules", "low"), "me", timedelta(0))
+    assert await sweep(house) == 1
+    assert "may or may not have run" in await cards_of(house, message)
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    async with house.context("messenger").db.work() as connection:
+        await resolve_call(connection, Resolve(str(call), 1, "again", str(owner["id"]), "console"))
+    await closed(house)
+    await house.sql.execute(A_DAY_LATER, call)
+    assert await sweep(house) == 1
+    assert "did not run in time" in await cards_of(house, message)
+    await closed(house)
+    *_, before, last = (str(line["payload"]) for line in house.box.sandbox.lines if EDITED in str(line["payload"]))
+    assert ("about to run" in before, "Expired" in last) == (True, True)
 
 
 @pytest.mark.parametrize(("fails", "told"), [(True, "failed."), (False, "stopped responding")], ids=["fails", "lost"])

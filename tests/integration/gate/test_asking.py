@@ -332,6 +332,17 @@ async def test_a_client_that_leaves_loses_no_answer(desk: Desk, message: str) ->
     await desk.notice(await desk.house.sql.fetchval(find, message))
 
 
+async def test_a_client_that_leaves_while_it_looks_loses_no_answer(desk: Desk, message: str) -> None:
+    question = await desk.asks(message, "Yes", "No")
+    call = asyncio.ensure_future(desk.call("question_status", question_id=question, wait_seconds=50))
+    card = await desk.card(message)
+    await eventually(partial(desk.house.sql.fetchval, HEARD, question))
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await desk.house.press(card, "q0")
+    await desk.notice(question)
+
+
 async def test_fifty_waiting_calls_hold_no_connection_each(desk: Desk, message: str) -> None:
     asked = {"title": "Many", "question": message, "wait_for_response": True, "timeout": 60}
     async with desk.at.client() as client:
@@ -350,6 +361,9 @@ async def test_fifty_waiting_calls_hold_no_connection_each(desk: Desk, message: 
             assert await questions.answer(desk.house.sql, row["id"], questions.Given(0), "cli", owner)
         answers = await asyncio.gather(*calls)
     assert {one.structured_content["choice"] for one in answers} == {"OK"}
+
+
+HEARD: Final = "SELECT heard_until FROM shared.questions WHERE id = $1"
 
 
 def by_hand(house: House, **timings: float) -> tuple[Context, Tool]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from butlers.runtime import child
-from butlers.runtime.base import Called, Ended, Event, Job, Limits, Said
+from butlers.runtime.base import Called, Ended, Event, Job, Limits, Said, Used
 from butlers.runtime.child import Command
 from butlers.runtime.registry import RUNTIMES
 from tests.integration.runtime.small_butler import KEYS, PERSONA, TOKEN, SmallButler
@@ -159,6 +159,15 @@ async def test_claude_codes_lines_are_read(
     assert events[-1].outcome == outcome
     assert "\n" not in events[-1].text
     assert {event.tool for event in events if isinstance(event, Called)} <= {"beds"}
+
+
+@pytest.mark.parametrize(("lines", "dollars"), [((), 0.5), (({**DONE, "total_cost_usd": 0.1},), 0.1)])
+async def test_what_claude_code_leaves_unsaid_counts_as_all_that_it_may_cost(
+    lines: tuple[object, ...], dollars: float, butler: SmallButler, tmp_path: Path
+) -> None:
+    table, limits = {"command": str(claude(tmp_path, BEGINS, THINKS, *lines))}, Limits(dollars=0.5)
+    events = await played(butler, tmp_path, table, "claude", limits)
+    assert [event.dollars for event in events if isinstance(event, Used)][-1] == dollars
 
 
 async def test_ten_megabytes_of_output_end_it(butler: SmallButler, tmp_path: Path) -> None:
