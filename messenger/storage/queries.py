@@ -271,7 +271,8 @@ async def owner_at(connection: Connection, channel: str) -> str | None:
 
 # A card that was answered, or asks in a revision that is gone; and one that shows a yes whose end is known by now.
 ASKED_BY_CARD: Final = """
-SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown, d.created_at,
+SELECT d.id::text, d.address, CASE WHEN a.revision = d.revision THEN a.status ELSE 'pending' END AS status,
+    a.notification_id::text, n.realm, p.provider_id, p.shown, d.created_at,
     CASE WHEN a.status IN ('approved', 'executing') AND a.revision = d.revision THEN 'approved' ELSE 'closed' END
         AS shows
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
@@ -282,7 +283,7 @@ APPROVALS_OVER: Final = f"""
     AND (a.status <> 'pending' OR a.revision <> d.revision)
 UNION ALL
 {ASKED_BY_CARD} {IN_TELEGRAM} AND d.card_kind = 'approval' AND d.reason = 'approved'
-    AND a.status NOT IN ('approved', 'executing')
+    AND (a.status NOT IN ('approved', 'executing') OR a.revision <> d.revision)
 ORDER BY created_at LIMIT 20
 """
 
@@ -290,7 +291,8 @@ ORDER BY created_at LIMIT 20
 async def approvals_over(connection: Connection) -> list[Record]:
     """Return the cards in Telegram that do not show how their pending action stands.
 
-    The fields are id, address, provider_id, what it shows, the status, notification_id and realm of its question, and
+    The fields are id, address, provider_id, what it shows, the status (`pending` where it is asked anew), notification_id
+    and realm of its question, and
     `shows`, what the card's row is to say once it shows that.
     """
     return list(await connection.fetch(APPROVALS_OVER))

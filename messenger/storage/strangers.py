@@ -90,9 +90,7 @@ async def _takes(connection: Connection, channel: str, sender: str, long: int) -
     taken = (sender, long, MOST_MESSAGES, MOST_BYTES[channel], MOST_SENDERS, channel)
     if await connection.fetchval(TAKE, *taken) is not None:
         return True
-    await connection.execute(COUNT, long, channel)
-    row = await counted(connection)
-    if row is not None and row["messages"] == 1:
+    if await connection.fetchval(COUNT, long, channel) == 1:
         await cards.tell_of(connection, CARD)
     return False
 

@@ -431,7 +431,8 @@ WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' RETURNING 
 
 async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     """End our session, and its token with it."""
-    ended = (as_.status, storable(as_.outcome)[:LONGEST_OUTCOME], as_.untold, as_.told_nobody)
+    untold = storable(as_.untold) if as_.untold is not None else None
+    ended = (as_.status, storable(as_.outcome)[:LONGEST_OUTCOME], untold, as_.told_nobody)
     if await connection.fetchval(FINISH, UUID(claimed.id), claimed.butler, claimed.attempt, *ended) == "classify":
         # The Switchboard waits for what a classifier says.
         await tell(connection, "inbox")

@@ -231,8 +231,8 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
 WROTE: Final = """
 WITH told AS MATERIALIZED (
     SELECT d.notification_id, d.origin_butler, d.realm, d.settled_at FROM messenger.deliveries d
-    WHERE (d.class = 'owner' OR d.card_kind IN ('question', 'approval')) AND d.status = 'sent'
-        AND d.channel = $1 AND d.address = $3 AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
+    WHERE (d.class = 'owner' OR d.card_kind IN ('question', 'approval', 'tool_call', 'call_uncertain'))
+        AND d.status = 'sent' AND d.channel = $1 AND d.address = $3 AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
     ORDER BY d.settled_at DESC LIMIT 100)
 SELECT told.origin_butler
 FROM told LEFT JOIN shared.notifications n ON n.id = told.notification_id

@@ -31,7 +31,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
         f"{MOST_BYTES['email'] // 1000} kB) are stored per stranger, for the first {MOST_SENDERS} "
         "strangers of each channel. Your contacts are not limited: add anyone who should be able to "
         "reach you. By mail, a contact counts as a stranger unless your mail server vouches for the sender.\n"
-        "This notice is sent at most once a day."
+        "This notice is sent at most once a day for each channel."
     )
     wires = await base.told(connection, claimed, title, Sheet(body))
     return Authorized(wires, Decision("allow", (Finding("strangers", title),)))

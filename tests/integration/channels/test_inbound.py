@@ -177,6 +177,10 @@ async def test_a_stranger_has_so_many_messages_and_bytes_a_day_and_the_owner_is_
     assert await beyond(still_house, said(4, other, "y" * 21000)) == {4}
     assert await still_house.sql.fetchval(COUNTED, "") == 7
     assert await still_house.sql.fetchval(NOTICES, owner) == before + 1, "told once"
+    async with still_house.context("messenger").db.work() as connection:
+        for _ in range(many + 2):
+            await strangers.takes_mail(connection, "one@flood.example", 10, vouched=False)
+    assert await still_house.sql.fetchval(NOTICES, owner) == before + 2, "told once of each channel"
     await still_house.sql.execute(THE_DAY_BEFORE)
     assert await beyond(still_house, said(1, one, "the next day")) == set()
     assert await still_house.sql.fetchval(COUNTED, str(one)) == 1

@@ -33,7 +33,7 @@ numbers = count(700_000)
 CARD = """
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, about, revision, origin_butler, status,
     settled_at)
-VALUES ('card', 'question', 'telegram', $1, 'sandbox', gen_random_uuid(), 1, 'greeter', 'sent', clock_timestamp())
+VALUES ('card', $2, 'telegram', $1, 'sandbox', gen_random_uuid(), 1, 'greeter', 'sent', clock_timestamp())
 """
 
 
@@ -212,9 +212,10 @@ async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_
     assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
 
 
-async def test_words_after_a_butlers_question_go_to_that_butler(house: House, message: str) -> None:
+@pytest.mark.parametrize("kind", ["question", "tool_call"])
+async def test_words_after_a_butlers_question_go_to_that_butler(house: House, message: str, kind: str) -> None:
     await routed(house, event(f"/health {message}", OWNER))
-    await house.sql.execute(CARD, str(OWNER))
+    await house.sql.execute(CARD, str(OWNER), kind)
     row = await routed(house, event(f"{message}: yes", OWNER))
     assert (row["routed_to"], row["routed_because"]) == ("greeter", "it wrote to the owner last")
 
