@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from butlers.butler import Context
-from shared.channels import realms
 from shared.db.pool import Connection, Record, savepoint
 from shared.display.conversation import Turn, prompt_to_classify
 from shared.errors import Away, InvalidInput
@@ -77,7 +76,7 @@ async def chosen_for(  # the facts it leans on
     chosen = choose(message, facts)
     if chosen is None or known.classifier is None or row["routed_to"] or not left_open(message, chosen, known.rules):
         return chosen
-    if await realms.is_played(connection, row["channel"]):
+    if row["is_played"]:
         return chosen
     return await _by_classifier(context, connection, row, message, chosen, known.classifier)
 

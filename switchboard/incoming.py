@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from butlers.butler import Context
-from shared.channels import realms
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.visible import in_line
@@ -74,12 +73,10 @@ NOT_READ: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A message that is work for a butler: which one, why, and how it may be answered."""
+    """A message that is work for a butler: its row, which butler, and how it may be answered."""
 
-    message_id: str
+    row: Record
     butler: str
-    because: str
-    text: str
     request_context: dict[str, object]
     # Whether they are the owner's: own ones say enough for a session that runs already, a reply about somebody else's
     # conversation does not. None if somebody else wrote them.
@@ -91,28 +88,21 @@ async def hand_over(connection: Connection, message: Routed) -> bool:
 
     A message is one session, because the session has the message's id. INVARIANT: it begins in the unit of work that
     says where the message went: whoever reads that could else put a row of that id first, uncommitted, and this one
-    would wait for it.
+    would wait for it. What was written in the sandbox begins none while a channel reaches people, whatever it answers.
     """
+    row, is_played = message.row, message.row["is_played"]
     thinks = await registry.has_runtime(connection, message.butler)
-    is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
     if thinks and not is_played:
         await sessions.enqueue_message(
-            connection,
-            message.message_id,
-            message.butler,
-            message.text,
-            message.request_context,
-            message.owners_words,
+            connection, row["id"], message.butler, row["text"], message.request_context, message.owners_words
         )
-        if message.owners_words == session_list.OWN and len(message.text) <= notices.LONGEST:
+        if message.owners_words == session_list.OWN and len(row["text"]) <= notices.LONGEST:
             # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
             # both. What a notice cannot hold begins its own.
-            words = Notice(
-                "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
-            )
+            words = Notice("owner", sessions.MESSAGE, row["text"], trust="owner", priority="high", id=row["id"])
             await notices.add(connection, message.butler, words)
     elif message.owners_words is None:
-        await inbox.show(connection, message.message_id)
+        await inbox.show(connection, row["id"])
     # Where nothing thinks for anybody, the Messenger says so.
     untold = message.owners_words is not None and not thinks and not is_played
     return untold and await session_list.somebody_thinks(connection)
@@ -185,7 +175,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         its_own = answered is not None and message.from_owner and answered["butler"] == chosen.butler
         concerns = answered["concerns"] if answered and its_own else None
         answers = answered["id"] if answered else None
-        what, because = (chosen.butler, chosen.because), row["routed_because"] or chosen.because
+        what = chosen.butler, chosen.because
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         original = await inbox.edited(connection, row) if row["kind"] == EDIT and butler is not None else None
         is_work = butler is not None and begins_work(_as_work(message, original), butler, rules)
@@ -194,7 +184,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         if held and butler is not None and is_work:
             about = await inbox.context_to_answer(connection, concerns) if concerns else None
             whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
-            work = Routed(row["id"], butler, because, row["text"], about or row["request_context"], whose)
+            work = Routed(row, butler, about or row["request_context"], whose)
             _, unknown = named_in(message, [name for name, _ in known.butlers])
             said = _unread(row, butler, unknown, is_read=not await hand_over(connection, work))
             untold = (row, said) if said else None
@@ -205,7 +195,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
     if held and is_work:
-        log.info("routed", message=row["id"], to=butler, why=because)
+        log.info("routed", message=row["id"], to=butler, why=row["routed_because"] or chosen.because)
     if untold is not None:
         # It is taken again if the process ends before the owner is told.
         await _tell_owner(context, *untold)
@@ -286,7 +276,7 @@ async def _change(
     butler = original["routed_to"]
     is_emptied = not message.text.strip() and original["spoken"] is not None
     said = "what it said before" if is_emptied else message.text
-    is_work = begins_work(replace(message, kind=OWN_WORDS, text=said), butler, rules)
+    is_work = not row["is_played"] and begins_work(replace(message, kind=OWN_WORDS, text=said), butler, rules)
     is_asked = False
     if is_work and original["spoken"] is not None and not is_emptied:
         async with _as_it_may(connection, "an edit changed nothing", row["id"]):
@@ -297,7 +287,7 @@ async def _change(
     another = named_in(replace(message, kind=OWN_WORDS), [butler])[1]
     if not (original["changed"] and is_work and message.from_owner) or (is_asked and another is None):
         return None
-    if await realms.is_played(connection, row["channel"]) or not await registry.has_runtime(connection, butler):
+    if not await registry.has_runtime(connection, butler):
         return None
     told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else CHANGED_TOO_LATE
     return original, told.format(name=butler, named=another)

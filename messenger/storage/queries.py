@@ -291,9 +291,8 @@ ORDER BY created_at LIMIT 20
 async def approvals_over(connection: Connection) -> list[Record]:
     """Return the cards in Telegram that do not show how their pending action stands.
 
-    The fields are id, address, provider_id, what it shows, the status (`pending` where it is asked anew), notification_id
-    and realm of its question, and
-    `shows`, what the card's row is to say once it shows that.
+    The fields are id, address, provider_id, what it shows, the status of its question (`pending` where it is asked
+    anew), its notification_id and realm, and `shows`, what the card's row is to say once it shows that.
     """
     return list(await connection.fetch(APPROVALS_OVER))
 

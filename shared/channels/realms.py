@@ -129,10 +129,12 @@ def may_decide(surface: str, realm: str | None, about: str) -> bool:
 
 
 # INVARIANT: the sandbox, where anybody can write in the owner's name, begins nothing that reaches people.
-PLAYED: Final = """
-SELECT EXISTS (SELECT FROM shared.channels WHERE channel = $1 AND realm = 'sandbox')
-    AND EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')
+REACHES_PEOPLE: Final = "EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')"
+PLAYED: Final = f"""
+SELECT EXISTS (SELECT FROM shared.channels WHERE channel = $1 AND realm = 'sandbox') AND {REACHES_PEOPLE}
 """
+# Where the sandbox brings in what people write there.
+PLACES: Final = "('1', 'butlers@sandbox.test')"
 
 
 async def is_played(connection: Connection, channel: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from shared.addresses import folded
-from shared.channels import CHANNELS
+from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record
 from shared.display.conversation import MOST_TURNS, File, Turn, written_at
 from shared.errors import InvalidInput
@@ -52,9 +52,10 @@ class Written:
     answers: str | None
 
 
-COLUMNS: Final = """
+COLUMNS: Final = f"""
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
-    concerns::text, answers::text, attachments, vouched, at, observed, left_out
+    concerns::text, answers::text, attachments, vouched, at, observed, left_out,
+    endpoint IN {realms.PLACES} AND {realms.REACHES_PEOPLE} AS is_played
 """
 ONE: Final = f"""
 SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'request', 'question', 'answer')
@@ -194,7 +195,9 @@ def _turn(row: Record) -> Turn:
         name=row["display_name"] or "",
         contact="" if ours or row["from_owner"] else row["contact"] or "",
         is_owner=row["from_owner"],
-        is_verified=not ours and is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["vouched"]),
+        is_verified=not ours
+        and not row["is_played"]
+        and is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["vouched"]),
         butler=row["butler"] if ours else "",
         files=_files(row["attachments"]),
         id=row["id"],

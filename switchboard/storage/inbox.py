@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 
 from shared.addresses import folded
-from shared.channels import CHANNELS, channel_of
+from shared.channels import CHANNELS, channel_of, realms
 from shared.config.timings import STANDARD
 from shared.contracts import IngestEnvelope
 from shared.db.pool import Connection, Record, tell
@@ -102,7 +102,7 @@ def request_id_of(event: IngestEnvelope) -> str:
 
 # The oldest of each conversation that nobody holds; a lease that is longer than any was written by a wrong clock. What
 # the classifier was asked about keeps its place, and is taken once that has ended, or is too late.
-CLAIM: Final = """
+CLAIM: Final = f"""
 UPDATE switchboard.inbox m SET route_holder = $1, route_until = clock_timestamp() + $2::interval
 WHERE id IN (
     SELECT i.id FROM switchboard.inbox i
@@ -117,6 +117,7 @@ RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, 
     verified, routed_to, routed_because, request_context, contact_id::text, asked_in::text,
     left(quoted, 20000) AS quoted, in_doubt,
     received_at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() AS is_late,
+    endpoint_identity IN {realms.PLACES} AND {realms.REACHES_PEOPLE} AS is_played,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 
@@ -232,7 +233,8 @@ WROTE: Final = """
 WITH told AS MATERIALIZED (
     SELECT d.notification_id, d.origin_butler, d.realm, d.settled_at FROM messenger.deliveries d
     WHERE (d.class = 'owner' OR d.card_kind IN ('question', 'approval', 'tool_call', 'call_uncertain'))
-        AND d.status = 'sent' AND d.channel = $1 AND d.address = $3 AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
+        AND d.status = 'sent' AND d.channel = $1 AND d.address = $3
+        AND d.settled_at BETWEEN $4::timestamptz AND $5::timestamptz
     ORDER BY d.settled_at DESC LIMIT 100)
 SELECT told.origin_butler
 FROM told LEFT JOIN shared.notifications n ON n.id = told.notification_id

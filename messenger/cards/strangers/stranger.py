@@ -36,6 +36,12 @@ BLOCK: Final = "sb"
 IN_DOUBT: Final = "Below it, which may be theirs or a quotation"
 MARKED: Final = "What they marked, to answer it"
 LABELS: Final = ((ANSWER, "Answer"), (ADD, "Add as contact"), (IGNORE, "Ignore"), (BLOCK, "Block"))
+OF_ITS_KIND: Final = {
+    "forward": "They forwarded somebody else's words.",
+    "automatic": "A program of theirs sent it, or a list.",
+    "edit": "They changed what they had written before.",
+}
+PLAYED: Final = "Written in the sandbox, where any program of this computer can write as anybody."
 HOW: Final = (
     "Reply to this message with what to say. A butler writes the answer. It is sent if you approve it, or if a rule of "
     "yours allows it."
@@ -70,19 +76,19 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     """Return title and text of what the owner is shown: every word of others is shown as data."""
     label = CHANNELS[row["channel"]].label
-    proved = is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["verified"])
+    proved = not row["is_played"] and is_proved(
+        row["channel"], row["conversation"], row["sender"], vouched=row["verified"]
+    )
     known = row["contact"] if row["contact"] and not row["from_owner"] else ""
     who = "Your contact" if known and proved else "A stranger" if proved else "Somebody unverified"
     title = f"{who} wrote to your butlers by {label}."
     lines = [title, f"From: {whom(row['channel'], known or row['display_name'] or '', row['sender'])}"]
     if group := CHANNELS[row["channel"]].address.group(row["conversation"] or ""):
         lines.append(f"Written in {group} ({in_line(row['conversation'])}): everybody in it reads what you answer.")
-    if row["kind"] == "forward":
-        lines.append("They forwarded somebody else's words.")
-    if row["kind"] == "automatic":
-        lines.append("A program of theirs sent it, or a list.")
-    if row["kind"] == "edit":
-        lines.append("They changed what they had written before.")
+    if row["is_played"]:
+        lines.append(PLAYED)
+    if row["kind"] in OF_ITS_KIND:
+        lines.append(OF_ITS_KIND[row["kind"]])
     written = written_at(row["observed"], row["received_at"]) or row["received_at"]
     if row["now"] - written > ARRIVES_LATE:
         lines.append(f"Written {local(written)}.")

@@ -6,6 +6,7 @@ from uuid import UUID
 from messenger.storage.cards import QUEUE
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
 from shared.addresses import folded
+from shared.channels import realms
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 
@@ -17,9 +18,7 @@ OF_A_CONTACT: Final = """
     ELSE i.verified END)
 """
 # Words stay what they are, live or played, whichever bot or address they came in by since.
-SAME_KIND: Final = """
-h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN ('1', 'butlers@sandbox.test'))
-"""
+SAME_KIND: Final = f"h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN {realms.PLACES})"
 # One sender, however the address is written; a contact is one by all its addresses.
 OF_ONE: Final = """coalesce(i.contact_id::text, i.channel || lower(i.sender COLLATE "C"))"""
 # More come by no channel in that while ($3), so that only what was put there in a flood hides anything.
@@ -68,7 +67,8 @@ SELECT i.id::text, i.channel, left(i.sender, 1000) AS sender, left(i.display_nam
     left(i.request_context ->> 'received_at', 100) AS observed,
     CASE WHEN i.in_doubt OR i.channel = 'telegram' THEN left(i.quoted, 25000) END AS left_out,
     CASE jsonb_typeof(i.attachments) WHEN 'array' THEN jsonb_array_length(i.attachments) ELSE 0 END AS files,
-    coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
+    coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm,
+    i.endpoint_identity IN {realms.PLACES} AND {realms.REACHES_PEOPLE} AS is_played
 FROM switchboard.inbox i
 LEFT JOIN shared.contact_info e ON e.type = i.channel AND e.lookup = lower(i.sender COLLATE "C")
 LEFT JOIN shared.contacts c ON c.id = e.contact_id

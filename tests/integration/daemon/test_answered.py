@@ -1,6 +1,7 @@
 """What a session is told of the message that the one before it answers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -22,6 +23,10 @@ from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import admitted, enqueue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+BY_MAIL = """
+UPDATE switchboard.inbox SET channel = 'email', request_context = request_context || '{"source_channel": "email"}'
+WHERE text = $1
+"""
 
 
 async def test_what_the_owner_answers_of_what_was_said_before_is_marked(still_house: House, message: str) -> None:
@@ -83,6 +88,59 @@ async def test_a_reply_to_the_card_of_what_the_owner_was_to_be_told_says_what_it
     assert (answered.kind, answered.text.split(": ")[-1]) == ("request", message)
 
 
+async def card_about(house: House, words: str) -> str:
+    """The thread of the card that says these words, once it is sent."""
+    worker, numbers = house.worker(), list[object]()
+    while not numbers:  # the owner's chat takes one at a time, those of other tests too
+        async with house.context("messenger").db.work() as connection:
+            await kinds.write_missing(connection, 1000, STANDARD)
+        await work(worker)
+        numbers = [card["provider_id"] for card in house.cards(words)]
+    return f"{OWNER}:{numbers[0]}"
+
+
+@asynccontextmanager
+async def mail_is_live(house: House) -> AsyncIterator[None]:
+    await house.sql.execute("UPDATE shared.channels SET realm = 'live' WHERE channel = 'email'")
+    try:
+        yield
+    finally:
+        await house.sql.execute("UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'")
+
+
+async def test_what_is_written_in_the_sandbox_begins_nothing_by_what_it_answers(
+    still_house: House, message: str
+) -> None:
+    await bring(still_house, event(f"{message} by mail", new_chat()))
+    await incoming.route_waiting(still_house.context("switchboard"))
+    card = await card_about(still_house, f"{message} by mail")
+    await still_house.sql.execute(BY_MAIL, f"{message} by mail")
+    orders = event(f"{message} orders", OWNER, event={"reply_to": card})
+    async with mail_is_live(still_house):
+        assert await begun(still_house, orders) == []
+    assert (await still_house.row(ROW, f"{message} orders"))["concerns"] is not None
+
+
+async def test_what_is_written_in_the_sandbox_proves_nobody_while_a_channel_reaches_people(
+    still_house: House, message: str
+) -> None:
+    chat = new_chat()
+    anna = await still_house.contact("Anna", telegram=chat)
+    row = await bring(still_house, event(message, chat))
+    await incoming.route_waiting(still_house.context("switchboard"))
+
+    async def how() -> tuple[str, bool]:
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None
+        said = stranger.words(found, has_buttons=True)[1].head.split("\n")
+        [turn] = await turns.of_contact(still_house.sql, anna)
+        return f"{said[0]} {stranger.PLAYED in said}", turn.is_verified
+
+    assert await how() == ("Your contact wrote to your butlers by Telegram. False", True)
+    async with mail_is_live(still_house):
+        assert await how() == ("Somebody unverified wrote to your butlers by Telegram. True", False)
+
+
 async def message_to(house: House, message: str, what: str) -> str:
     chat = new_chat()
     await admitted(house, f"{message} {what}", recipient=chat)
@@ -101,13 +159,7 @@ async def test_a_reply_to_a_card_says_which_request_it_answers(
     still_house: House, message: str, asks: Callable[[House, str, str], Awaitable[str]]
 ) -> None:
     first, _ = [await asks(still_house, message, what) for what in ("at two?", "at eight?")]
-    worker, numbers = still_house.worker(), list[object]()
-    while not numbers:  # the owner's chat takes one at a time, those of other tests too
-        async with still_house.context("messenger").db.work() as connection:
-            await kinds.write_missing(connection, 1000, STANDARD)
-        await work(worker)
-        numbers = [card["provider_id"] for card in still_house.cards(f"{message} at two?")]
-    answers = {"reply_to": f"{OWNER}:{numbers[0]}"}
+    answers = {"reply_to": await card_about(still_house, f"{message} at two?")}
     [session] = await begun(still_house, event(f"{message} no, at three", OWNER, event=answers))
     blocks = (await asked(still_house, session)).prompt.split("\n\n")
     [block] = [one for one in blocks if ' kind="request" answered="yes" ' in one]
