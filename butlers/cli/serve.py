@@ -185,7 +185,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     connection = await connect(dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
     try:
         unasked = await realms.console_only(connection)
-        link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24), link_users(settings))
+        where = settings.public_url or urls["console"]
+        link = await make_sign_in_link(connection, where, secrets.token_urlsafe(24), link_users(settings))
     finally:
         await connection.close()
     say(f"{'sign in':<14} {link}")

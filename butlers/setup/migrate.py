@@ -10,21 +10,20 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from butlers import fleet
-from butlers.setup import logins, ports
+from butlers.setup import logins, owner, ports
 from butlers.setup.chain import Chain, version
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
-from shared.auth.password import has_password, write_password
-from shared.channels import CHANNELS, realms
+from shared.channels import realms
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
 from shared.db import witness
 from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
-from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import calls, contacts, keyring, restored
+from shared.errors import Misconfigured, Unavailable
+from shared.storage import calls, keyring, restored
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -137,7 +136,7 @@ async def migrate(
 ) -> list[str]:
     """Bring the database and BUTLERS_HOME to what this program, this fleet and its modules' `chains` need.
 
-    Return a sentence for each module or login that failed, which stops nobody, and for each butler that left sessions.
+    Return a sentence for each module or login that failed, each butler that left sessions, each address not used.
     """
     connection = await connect(dsn)
     try:
@@ -159,7 +158,7 @@ async def migrate(
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await _write_calls(connection, entries)
             await _write_channels(connection, settings)
-            await _ensure_owner(connection, settings)
+            troubles += await owner.ensure(connection, settings)
             troubles += await _end_left(connection, settings, names_of(entries))
             if one_role is None:
                 troubles += await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
@@ -170,7 +169,7 @@ async def migrate(
         ) from None
     finally:
         await connection.close()
-    _ensure_console_password(settings)
+    owner.demand_password(settings)
     return troubles
 
 
@@ -292,40 +291,3 @@ def _first_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-async def _ensure_owner(connection: Connection, settings: Settings) -> None:
-    """Make the owner from the environment; in the sandbox invent one, whom live channels refuse."""
-    given: dict[str, str | None] = {name: getattr(settings, f"owner_{name}", None) for name in CHANNELS}
-    found = await contacts.owner(connection)
-    if found is None:
-        live = any(realm != realms.SANDBOX for realm in realms.configured(settings).realms.values())
-        if not any(given.values()) and not settings.owner_name and live:
-            return
-        contact_id = await _add_owner(connection, settings.owner_name or "Owner")
-        if not any(given.values()) and not live:
-            given = {name: spec.sandbox_owner for name, spec in CHANNELS.items()}
-    else:
-        contact_id = found["id"]
-    for kind, value in given.items():
-        if value:
-            try:
-                await contacts.add_address(connection, contact_id, kind, value, surface="setup")
-                if value != (invented := CHANNELS[kind].sandbox_owner):
-                    await contacts.remove_address(connection, contact_id, kind, invented, surface="setup")
-            except InvalidInput as unfit:
-                name = f"BUTLERS_OWNER_{kind.upper()}"
-                raise Misconfigured(f"{name} is not valid: {unfit.message}", unfit.remedy) from None
-
-
-async def _add_owner(connection: Connection, name: str) -> str:
-    try:
-        return await contacts.add_contact(connection, name, ["owner"], surface="setup")
-    except InvalidInput as unfit:
-        raise Misconfigured(f"BUTLERS_OWNER_NAME is not valid: {unfit.message}", unfit.remedy) from None
-
-
-def _ensure_console_password(settings: Settings) -> None:
-    folder = keystore.folder(settings.home, "console")
-    if settings.console_password is not None and not has_password(folder):
-        write_password(folder, settings.console_password.reveal())

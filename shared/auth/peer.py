@@ -9,6 +9,7 @@ import struct
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 from typing import Final
 
 from starlette.types import Scope
@@ -16,8 +17,9 @@ from starlette.types import Scope
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _ESTABLISHED: Final = 1
-# The number that stands for every user who has none in this user namespace.
+# The number that stands for every user who has none in this user namespace. Where all have one, it is a user's own.
 _NOBODY_KNOWN: Final = 65534
+_ALL_USERS: Final = ["0", "0", "4294967295"]
 # Length, type, flags, sequence, sender; then family, protocol, extensions, states.
 _ASKED: Final = struct.Struct("=IHHIIBBBxI")
 # Ports and addresses in network order; then any interface, and no cookie.
@@ -80,9 +82,17 @@ def uid_in(answer: bytes) -> int | None:
     root's.
     """
     for state, uid in _told(answer):
-        if state == _ESTABLISHED and uid != _NOBODY_KNOWN:
+        if state == _ESTABLISHED and (uid != _NOBODY_KNOWN or _has_all_users()):
             return uid
     return None
+
+
+def _has_all_users() -> bool:
+    """Return whether this user namespace knows every user by their own number (user_namespaces(7))."""
+    try:
+        return Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_USERS
+    except OSError:
+        return False
 
 
 def _told(answer: bytes) -> list[tuple[int, int]]:

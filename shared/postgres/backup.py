@@ -37,7 +37,16 @@ CONFIGURATION: Final = {
 
 
 def copy_out(home: Path, target: BinaryIO) -> int:
-    """Write the data of this home's server as a tar into the file, starting it if it is down; return its version."""
+    """Write the data of this home's server as a tar into the file, starting it if it is down; return its version.
+
+    Raises PostgresFailed where the home has no data: what is made anew would be no backup of anything.
+    """
+    if find_data(home) is None:
+        raise PostgresFailed(
+            "postgres_no_data",
+            f"There is no database in {home}.",
+            "If it is one of your own, set DATABASE_URL as the fleet has it, and use pg_dump.",
+        )
     served = server.start(home)
     try:
         place = find_place(home, SYSTEM_FOLDER)

@@ -116,6 +116,7 @@ def test_a_secrets_file_that_holds_none_is_named(content: bytes | None, tmp_path
 BAD = [
     ("DATABASE_URL", "postgresql+asyncpg://u:s3cr3t@h/d"),
     ("DATABASE_URL", "mysql://u:s3cr3t@h/d"),
+    ("DATABASE_URL", "postgresql://u:ab/s3cr3t@h/d"),
     ("BUTLERS_HOST", "http://0.0.0.0"),
     ("BUTLERS_HOST", "a b"),
     ("BUTLERS_PORT_BASE", "80"),
@@ -201,7 +202,6 @@ def test_nothing_shows_a_secret() -> None:
         "postgresql://u:s3cr3t@with@at@h/d",
         "postgresql:///d?host=/run&user=u&password=s3cr3t",
         "postgresql://u:s3cr3t@h1:5432,h2:5432/d",
-        "postgres://u:s3cr3t/with/slashes@h/d",
     ],
 )
 def test_a_database_url_is_dumped_without_its_password(url: str) -> None:

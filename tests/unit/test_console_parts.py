@@ -1,10 +1,5 @@
 """The console's parts without a database: the password, the doorstep, safe addresses, words, and the last resort."""
 
-import base64
-import hashlib
-import stat
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,43 +13,20 @@ from butlers.console.pages.sign_in import code_of
 from butlers.console.queries.deliveries import FILTERS
 from butlers.console.session import safe_next
 from butlers.console.templating import render_error
-from shared.auth.password import check_password, has_password, write_password
+from shared.auth.password import check_password, demand_fit
 from shared.config.settings import Secret
 from shared.display.fates import DELIVERY
 from shared.errors import InvalidInput, Misconfigured
 from shared.model import STATUSES
 
 
-def test_the_password_is_kept_as_a_scrypt_hash_for_its_owner_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "keys" / "console"
-    assert not has_password(folder)
-    write_password(folder, "Grüße, ihr Butler", random_bytes=lambda size: b"s" * size)
-    kept = folder / "password.scrypt"
-    name, n, r, p, salt, digest = kept.read_text().strip().split("$")
-    expected = hashlib.scrypt(
-        "Grüße, ihr Butler".encode(), salt=b"s" * 16, n=int(n), r=int(r), p=int(p), maxmem=2**26, dklen=32
-    )
-    assert (name, base64.b64decode(salt), base64.b64decode(digest)) == ("scrypt", b"s" * 16, expected)
-    assert int(n) * int(r) * int(p) >= 2**15 * 8 * 3  # OWASP's floor
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert [path.name for path in folder.iterdir()] == ["password.scrypt"]
-    assert has_password(folder)
-    assert check_password(
-        "Gru\u0308ße, ihr Butler", configured=None, folder=folder
-    )  # the same text, composed otherwise
-    assert not check_password("Grüße, ihr Butle", configured=None, folder=folder)
-    write_password(folder, "another one")
-    assert check_password("another one", configured=None, folder=folder)
-    assert not check_password("Grüße, ihr Butler", configured=None, folder=folder)
-
-
-def test_a_configured_password_counts_alone(tmp_path: Path) -> None:
-    write_password(tmp_path, "kept in the file")
-    configured = Secret("from the setting")
-    assert check_password("from the setting", configured=configured, folder=tmp_path)
-    for wrong in ("kept in the file", "", "from the settin", "x" * 2000, "\ud800"):
-        assert not check_password(wrong, configured=configured, folder=tmp_path)
+def test_the_password_counts_however_its_letters_are_composed() -> None:
+    configured = Secret("Grüße, ihr Butler")
+    assert check_password("Gru\u0308ße, ihr Butler", configured)
+    for wrong in ("Grüße, ihr Butle", "", "x" * 2000, "\ud800"):
+        assert not check_password(wrong, configured)
+    with pytest.raises(Misconfigured, match="The console has no password"):
+        check_password("", None)
 
 
 class Watched(str):
@@ -76,10 +48,10 @@ class Watched(str):
         return "".join(self)
 
 
-def test_a_configured_password_is_never_compared_as_it_is(tmp_path: Path) -> None:
+def test_the_password_is_never_compared_as_it_is() -> None:
     configured = Secret(Watched("from the setting"))
     for given_password, right in (("from the setting", True), ("from the settinG", False), ("f", False), ("", False)):
-        assert check_password(given_password, configured=configured, folder=tmp_path) is right
+        assert check_password(given_password, configured) is right
 
 
 def test_every_state_of_a_delivery_has_its_words_and_each_filter_is_a_state() -> None:
@@ -103,19 +75,10 @@ def test_a_link_is_pasted_whole_or_as_its_code(pasted: str, code: str) -> None:
     assert code_of(pasted) == code
 
 
-@pytest.mark.parametrize("content", [None, "", "scrypt$1$2", "md5$32768$8$3$AAAA$AAAA", "scrypt$a$8$3$AAAA$AAAA", "é"])
-def test_a_password_file_that_says_nothing_is_said_and_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "password.scrypt").write_text(content)
-    with pytest.raises(Misconfigured, match="The console has no password"):
-        check_password("", configured=None, folder=tmp_path)
-
-
 @pytest.mark.parametrize("password", ["", "seven77", "x" * 1025])
-def test_too_short_and_too_long_passwords_are_not_kept(tmp_path: Path, password: str) -> None:
+def test_too_short_and_too_long_passwords_are_refused(password: str) -> None:
     with pytest.raises(InvalidInput, match="between 8 and 1024"):
-        write_password(tmp_path, password)
-    assert not has_password(tmp_path)
+        demand_fit(Secret(password))
 
 
 @pytest.mark.parametrize(

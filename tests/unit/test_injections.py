@@ -98,7 +98,15 @@ def test_no_word_passes_for_the_house_on_a_card() -> None:
     about = {"channel": "email", "kind": "message", "verified": False, "files": 0, "from_owner": False, **plain}
     for said in words():
         row = {**about, "sender": "eve@evil.example", "display_name": said[:200], "conversation": "x", "text": said}
-        more = {"id": "x", "routed_to": "health", "stranger": "waits", "observed": said, "received_at": AT, "now": AT}
+        more = {
+            "id": "x",
+            "routed_to": "health",
+            "stranger": "waits",
+            "is_played": False,
+            "observed": said,
+            "received_at": AT,
+            "now": AT,
+        }
         more["left_out"] = said
         title, sheet = stranger.words({**row, **more}, has_buttons=True)  # type: ignore[arg-type]  # as a row is read
         assert title == "Somebody unverified wrote to your butlers by e-mail."

@@ -23,7 +23,7 @@ def told(*, kind: int = 20, state: int = 1, uid: int = 1000, length: int = 88) -
         (told() + b"\x08\0\x0f\0\0\0\0\0", 1000),  # attributes follow
         (told(uid=0), 0),
         (told(uid=2**32 - 2), 2**32 - 2),
-        (told(uid=65534), None),
+        (told(uid=65534), 65534),  # where every user has a number, it is a user's
         *[(told(state=state), None) for state in (0, *range(2, 14))],
         (told(kind=2), None),
         (told(length=83), None),

@@ -3,7 +3,6 @@
 To confirm is to sign in again: the session before ends, so that a copy of its cookie proves nothing afterwards.
 """
 
-import asyncio
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,8 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from butlers.console.session import House, Session, demand_csrf, read_form, safe_next, session_of
 from butlers.console.storage import sessions
 from butlers.console.templating import render_error, render_page
-from shared.auth import keystore
-from shared.auth.password import check_password, has_password
+from shared.auth.password import check_password
 from shared.telemetry.logs import logger
 
 log = logger("butlers.console")
@@ -92,8 +90,7 @@ async def _by_password(house: House, request: Request, given: str, wanted: str) 
         answer = await _form(house, request, wanted, status=429, trouble=TOO_MANY)
         answer.headers["Retry-After"] = str(int(sessions.WITHIN.total_seconds()))
         return answer
-    configured, folder = house.context.settings.console_password, keystore.folder(house.context.home, "console")
-    if not await asyncio.to_thread(check_password, given, configured=configured, folder=folder):
+    if not check_password(given, house.context.settings.console_password):
         log.warning("sign-in refused: wrong password")
         return await _form(house, request, wanted, status=403, trouble=WRONG)
     async with house.context.db.work() as connection:
@@ -122,7 +119,6 @@ async def _signed_in(house: House, request: Request, wanted: str, by: str) -> Re
 
 
 async def _form(house: House, request: Request, wanted: str, *, status: int = 200, trouble: str = "") -> Response:
-    folder = keystore.folder(house.context.home, "console")
-    known = house.context.settings.console_password is not None or has_password(folder)
+    known = house.context.settings.console_password is not None
     again = await session_of(house, request) is not None
     return render_page("sign_in.html", status=status, wanted=wanted, trouble=trouble, known=known, again=again)

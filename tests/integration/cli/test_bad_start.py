@@ -105,8 +105,8 @@ def test_a_daemon_whose_login_the_database_does_not_know_names_the_missing_step(
 @pytest.mark.parametrize("argv", [("up",), ("migrate",), ("run", "switchboard"), ("contacts", "list")], ids=" ".join)
 def test_a_database_url_that_is_none_is_refused(house: House, argv: tuple[str, ...]) -> None:
     told = (
-        "DATABASE_URL is not a URL such as postgresql://user:password@host:5432/database. "
-        "Correct DATABASE_URL, or remove it."
+        "DATABASE_URL is not a URL such as postgresql://user:password@host:5432/database, with its login "
+        "percent-encoded. Correct DATABASE_URL, or remove it."
     )
     demand_refused(house, argv, told, {"DATABASE_URL": "localhost"})
     for port in ("abc", "99999"):

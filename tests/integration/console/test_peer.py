@@ -29,7 +29,16 @@ from tests.rig.rows import every_row
 from tests.rig.waiting import LONGEST
 
 STRANGER: Final = "64009"
-BECOME: Final = ("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--inh-caps=-all")
+NOBODY: Final = "65534"
+
+
+def become(uid: str) -> tuple[str, ...]:
+    """What runs a program as that user; skips where that cannot be."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root may start processes under other users, and setpriv does it")
+    return "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all"
+
+
 # Run by the other user: it is told what to ask, and says what it was answered.
 ASK: Final = """
 import http.client, json, sys
@@ -95,10 +104,8 @@ def test_the_kernel_names_the_user_of_a_connection_as_long_as_it_stands(host: st
 
 async def taken(how: str) -> tuple[asyncio.subprocess.Process, int]:
     """Another user's program in the console's place, and its port."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root may start processes under other users, and setpriv does it")
     pipe = asyncio.subprocess.PIPE
-    program = *BECOME, sys.executable, "-c", TAKE, how
+    program = *become(STRANGER), sys.executable, "-c", TAKE, how
     process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, env={"PATH": os.defpath})
     assert process.stdout is not None
     return process, int(await process.stdout.readline())
@@ -203,10 +210,12 @@ async def test_a_link_signs_in_the_user_for_whom_it_was_made(cluster: Cluster, t
         assert (await console.post("/sign-in", code="another")).status == 303
 
 
-async def ask_as_stranger(console: Running, *asked: tuple[str, str, Mapping[str, str]]) -> list[tuple[int, str, str]]:
-    """What another user of this computer is answered who has the owner's cookie; a form of fields is posted."""
-    (cookie,) = console.http.cookie_jar
-    headers = {"Cookie": f"{cookie.key}={cookie.value}", "Origin": console.url}
+async def ask_as_stranger(
+    console: Running, *asked: tuple[str, str, Mapping[str, str]], uid: str = STRANGER
+) -> list[tuple[int, str, str]]:
+    """What another user of this computer is answered who has the owner's cookies; a form of fields is posted."""
+    cookies = "; ".join(f"{cookie.key}={cookie.value}" for cookie in console.http.cookie_jar)
+    headers = {"Cookie": cookies, "Origin": console.url}
     posted = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
     host, port = console.url.removeprefix("http://").split(":")
     told = [
@@ -214,7 +223,7 @@ async def ask_as_stranger(console: Running, *asked: tuple[str, str, Mapping[str,
         for method, path, fields in asked
     ]
     process = await asyncio.create_subprocess_exec(
-        *BECOME,
+        *become(uid),
         sys.executable,
         "-c",
         ASK,
@@ -227,9 +236,26 @@ async def ask_as_stranger(console: Running, *asked: tuple[str, str, Mapping[str,
     return [tuple(one) for one in json.loads(answered)]
 
 
+@pytest.mark.parametrize("uid", [STRANGER, NOBODY])
+async def test_a_link_signs_in_no_other_user_whatever_their_number(console: Running, uid: str) -> None:
+    await make_sign_in_link(console.sql, console.url, "for one", [1000])
+    [(status, _, _)] = await ask_as_stranger(console, ("POST", "/sign-in", {"code": "for one"}), uid=uid)
+    assert status == 403
+
+
+async def test_a_connection_that_ends_without_an_answer_does_not_end_the_desk() -> None:
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server:
+        desk = Console(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "the desk's token")
+        with pytest.raises(Unavailable, match="does not answer"):
+            await anext(desk.questions())
+
+
 async def test_another_user_with_the_owners_cookie(console: Running) -> None:
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root may start processes under other users, and setpriv does it")
     action = await console.park(message="Only the owner may read this.")
     await console.sign_in()
     csrf, before = await console.csrf(), await every_row(console.sql)

@@ -121,6 +121,17 @@ async def test_what_is_written_in_the_sandbox_begins_nothing_by_what_it_answers(
     assert (await still_house.row(ROW, f"{message} orders"))["concerns"] is not None
 
 
+async def test_what_was_begun_in_the_sandbox_ends_when_a_channel_reaches_people(
+    still_house: House, message: str
+) -> None:
+    [session] = await begun(still_house, event(message, OWNER))
+    assert session["status"] == "waiting"
+    async with mail_is_live(still_house):
+        row = await still_house.row("SELECT status, untold FROM shared.sessions WHERE id = $1", session["id"])
+    assert row["status"] == "stopped"
+    assert f"It was asked: “{message}”" in row["untold"]
+
+
 async def test_what_is_written_in_the_sandbox_proves_nobody_while_a_channel_reaches_people(
     still_house: House, message: str
 ) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared.errors import PostgresFailed
 from shared.postgres.backup import copy_in, copy_out
+from shared.postgres.files import find_data
 from shared.postgres.server import stop
 from tests.integration.postgres.postgres_runner import House, ask, furnished
 
@@ -76,3 +78,10 @@ def test_no_file_of_a_backup_configures_the_server(house: House, again: House) -
         assert not [path.name for path in place.data.iterdir() if path.name in {"more.conf", "standby.signal"}]
     finally:
         stop(server)
+
+
+def test_a_home_without_a_database_is_not_backed_up(house: House) -> None:
+    house.home.mkdir(parents=True, exist_ok=True)
+    with (house.home.parent / "data").open("w+b") as file, pytest.raises(PostgresFailed, match="There is no database"):
+        copy_out(house.home, file)
+    assert find_data(house.home) is None
