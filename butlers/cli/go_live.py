@@ -38,6 +38,10 @@ from shared.errors import InvalidInput, Misconfigured
 from shared.storage import contacts, pairings, rules
 from shared.storage.rules import NewRule
 
+STAYS: Final = (
+    "What your butlers set themselves in the sandbox stays, such as schedules: look at each butler's page on the "
+    "console."
+)
 # What is kept, and how a person is asked for it; what is secret is not shown while it is typed.
 QUESTIONS: Final[Mapping[str, tuple[str, bool]]] = {
     "BUTLERS_TELEGRAM_TOKEN": ("Your bot's token from @BotFather (Enter: Telegram stays in the sandbox):", True),
@@ -99,6 +103,7 @@ def go_live(  # noqa: PLR0913, PLR0917  # an answer each, as options
     along = _chosen_rules(house, take_rules)
     code = asyncio.run(_carry_out(settings, house, address, people, along, kept))
     say("Restart `butlers up`: from then on messages are sent for real." if kept else "Everything is set up.")
+    say(STAYS)
     if code and bot:
         say(f"Then, within {live.timings.pairing // timedelta(minutes=1)} minutes, open this and press Start:")
         say(f"https://t.me/{bot}?start={code}")

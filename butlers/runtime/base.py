@@ -98,8 +98,10 @@ class Runtime:
     config: type[BaseModel]
     missing: Callable[[Any, Mapping[str, str]], str | None]
     run: Callable[[Job, asyncio.Event], AsyncIterator[Event]]
-    # Whether what stands beside its tool's result is read, so that the owner's words may be told it there.
+    # Whether what stands beside its tool's result is read, and whether the owner's words may be told it there, instead
+    # of beginning a session: whoever is told has to see to them before it ends.
     hears: bool = True
+    is_told: bool = True
 
 
 def reached(limits: Limits, used: Used) -> str | None:

@@ -173,6 +173,7 @@ def _terms(place: Place, *, owners_only: bool) -> Terms:
         dollars_per_day=setup.dollars_per_day,
         nonce=context.new_id().replace("-", "")[:16],
         hears=setup.runtime.hears,
+        is_told=setup.runtime.is_told,
         owners_only=owners_only,
         together=context.settings.timings.said_together,
     )

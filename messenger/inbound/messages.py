@@ -56,8 +56,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     elif isinstance(message, dict) and (_is_read(message) or any(kind in message for kind in updates.UNREAD_KINDS)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
-            outcome = await _pair(connection, worker, code, message)
-            calls = [commands.answer(message, LINKED)] if outcome == "paired" else ()
+            outcome, calls = await _start(connection, worker, code, message)
         elif command is not None:
             outcome, calls = await commands.carry_out(connection, worker, command, message)
         elif (question := await question_replied(connection, message)) is not None:
@@ -137,6 +136,16 @@ def _whose(message: Mapping[str, object]) -> tuple[object, object, bool]:
 def _pairing_code(message: Mapping[str, object]) -> str | None:
     text = str(message.get("text"))
     return text.partition(" ")[2].strip() if text.startswith("/start ") else None
+
+
+async def _start(
+    connection: Connection, worker: Worker, code: str, message: Mapping[str, object]
+) -> tuple[str, Sequence[Call]]:
+    """Pair the chat; what is no good code in the owner's own chat is /start, such as the link of yesterday."""
+    outcome = await _pair(connection, worker, code, message)
+    if outcome == "not_paired" and await commands.is_owners(connection, message):
+        return await commands.carry_out(connection, worker, "/start", message)
+    return outcome, [commands.answer(message, LINKED)] if outcome == "paired" else ()
 
 
 async def _pair(connection: Connection, worker: Worker, code: str, message: Mapping[str, object]) -> str:

@@ -52,6 +52,7 @@ async def now(connection: Connection) -> datetime:
 
 
 # What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence.
+# INVARIANT: what repeats is due no later than at its first time from now, whatever a clock that was ahead has written.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -60,7 +61,8 @@ ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, 
     zone = EXCLUDED.zone, prompt = EXCLUDED.prompt, tool = EXCLUDED.tool, arguments = EXCLUDED.arguments,
     catch_up = EXCLUDED.catch_up,
     next_due_at = CASE WHEN (s.cron, s.once_at, s.zone) IS NOT DISTINCT FROM (EXCLUDED.cron, EXCLUDED.once_at,
-        EXCLUDED.zone) THEN s.next_due_at ELSE EXCLUDED.next_due_at END
+        EXCLUDED.zone) AND (s.cron IS NULL OR s.next_due_at <= EXCLUDED.next_due_at) THEN s.next_due_at
+        ELSE EXCLUDED.next_due_at END
 """
 
 

@@ -215,8 +215,9 @@ class Terms:
     dollars_per_day: float
     # Marks what is genuine of the notices that the session is shown; it is shown none without.
     nonce: str | None = None
-    # Whether the runtime reads them.
+    # Whether the runtime reads them, and whether it may be told the owner's words there.
     hears: bool = False
+    is_told: bool = True
     # Whether nothing is claimed but what the owner wrote or asked, and whose that is to be.
     owners_only: bool = False
     # How long what somebody wrote is heard out before it is claimed.
@@ -257,16 +258,22 @@ WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (status = 'run
 ORDER BY {TURN} FOR NO KEY UPDATE
 """
 # INVARIANT: the owner's newest words are never refused, whoever filled the queue, and others' end none of them. The
-# owner is told once a day. As many at once as one look has time for; nobody else's locks are waited for.
+# owner is told once a day. As many at once as one look has time for; nobody else's locks are waited for. What the
+# classifier was asked a minute ago nobody waits for.
 CROWDED = """
-WITH left_out AS (SELECT id, created_at FROM shared.sessions WHERE status = 'waiting' AND id IN (
+WITH left_out AS (SELECT id, created_at, cause FROM shared.sessions WHERE status = 'waiting' AND id IN (
         SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY owners_words IS NULL
                 ORDER BY created_at DESC, id DESC) AS place
             FROM shared.sessions WHERE butler = $1 AND status = 'waiting' AND cause = 'message') newest_first
-        WHERE place > 100) LIMIT 20000 FOR NO KEY UPDATE SKIP LOCKED),
-ended AS (UPDATE shared.sessions s SET status = 'stopped', outcome = $2, ended_at = clock_timestamp(),
-    untold = CASE WHEN s.id = (SELECT id FROM left_out ORDER BY created_at DESC, id DESC LIMIT 1) AND NOT EXISTS (
-        SELECT FROM shared.sessions e WHERE e.butler = $1 AND e.outcome = $2
+        WHERE place > 100
+        UNION ALL SELECT id FROM shared.sessions WHERE butler = $1 AND status = 'waiting' AND cause = 'classify'
+            AND created_at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp())
+    LIMIT 20000 FOR NO KEY UPDATE SKIP LOCKED),
+ended AS (UPDATE shared.sessions s SET status = 'stopped', ended_at = clock_timestamp(),
+    outcome = CASE o.cause WHEN 'message' THEN $2 ELSE 'It was asked too long ago.' END,
+    untold = CASE WHEN s.id = (SELECT id FROM left_out WHERE cause = 'message'
+            ORDER BY created_at DESC, id DESC LIMIT 1)
+        AND NOT EXISTS (SELECT FROM shared.sessions e WHERE e.butler = $1 AND e.outcome = $2
             AND e.ended_at > clock_timestamp() - interval '1 day') THEN $2 END
     FROM left_out o WHERE s.id = o.id AND s.butler = $1 RETURNING s.id)
 SELECT EXISTS (SELECT FROM ended)
@@ -292,7 +299,7 @@ FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interv
 CLAIM = f"""
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
     lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
-    hears = $8::boolean AND {BY_OWNER}
+    hears = $8::boolean AND $9::boolean AND {BY_OWNER}
 WHERE id = $1 AND butler = $2
 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AND cause <> 'classify' AS hears
 """
@@ -334,7 +341,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     if promised >= terms.dollars_per_day:
         return None
     limits = {**terms.limits, "dollars": min(terms.limits["dollars"], terms.dollars_per_day - promised)}
-    held = (terms.runtime, terms.holder, terms.lease, limits, terms.nonce, terms.hears)
+    held = (terms.runtime, terms.holder, terms.lease, limits, terms.nonce, terms.hears, terms.is_told)
     found = await connection.fetchrow(CLAIM, waiting[0], butler, *held)
     return Claimed(**found) if found else None
 
@@ -431,8 +438,12 @@ WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' RETURNING 
 
 async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     """End our session, and its token with it."""
-    untold = storable(as_.untold) if as_.untold is not None else None
-    ended = (as_.status, storable(as_.outcome)[:LONGEST_OUTCOME], untold, as_.told_nobody)
+    ended = (
+        as_.status,
+        storable(as_.outcome)[:LONGEST_OUTCOME],
+        as_.untold and storable(as_.untold),
+        as_.told_nobody,
+    )
     if await connection.fetchval(FINISH, UUID(claimed.id), claimed.butler, claimed.attempt, *ended) == "classify":
         # The Switchboard waits for what a classifier says.
         await tell(connection, "inbox")

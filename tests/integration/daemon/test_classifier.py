@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -267,6 +267,27 @@ async def test_an_answer_is_the_classifiers_own(still_house: House, message: str
     async with still_house.context("switchboard").db.work() as connection:
         assert await session_list.classification(connection, str(own), "greeter", timedelta(seconds=20)) is not None
         assert await session_list.classification(connection, str(own), "health", timedelta(seconds=20)) is None
+
+
+LEFT: Final = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, created_at)
+SELECT gen_random_uuid(), 'greeter', 'classify', 'x', clock_timestamp() - interval '2 minutes'
+FROM generate_series(1, 300)
+"""
+
+
+async def test_what_the_classifier_was_asked_long_ago_keeps_nobody_waiting(still_house: House, message: str) -> None:
+    await still_house.sql.execute("DELETE FROM shared.sessions")
+    await still_house.sql.execute(LEFT)
+    own = str(uuid4())
+    async with still_house.context("switchboard").db.work() as connection:
+        await sessions.enqueue_message(connection, own, "greeter", message, {}, session_list.OWN)
+    assert await claim(still_house) is None
+    claimed = await claim(still_house)
+    assert claimed is not None
+    assert claimed.id == own
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions WHERE untold IS NOT NULL") == 0
+    await still_house.sql.execute("DELETE FROM shared.sessions")
 
 
 BY_ITS_BUTLER: Final = """

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -48,6 +49,9 @@ class Owned:
 def another(house: House, **timings: float | timedelta) -> Context:
     """The butler's context as another process of it has it."""
     return replace(house.context(BUTLER, **timings), instance=f"{BUTLER}@{uuid4()}")
+
+
+DUE_WITHIN_A_DAY: Final = "SELECT next_due_at < clock_timestamp() + interval '1 day' FROM shared.schedules"
 
 
 def counting(name: str, **more: object) -> Schedule:
@@ -136,6 +140,13 @@ async def test_what_is_in_hand_is_kept_and_nobody_else_takes_it(still_house: Hou
     stopping.set()
     await running
     assert (len(slow.calls), len(other.calls), await statuses(still_house)) == (1, 0, ["done"])
+
+
+async def test_what_repeats_is_due_again_whatever_a_wrong_clock_has_written(still_house: House) -> None:
+    await given(still_house, counting("daily"), "'2199-01-01Z'")
+    async with still_house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [counting("daily")])
+    assert await still_house.sql.fetchval(DUE_WITHIN_A_DAY)
 
 
 async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(still_house: House) -> None:

@@ -90,7 +90,7 @@ async def test_what_did_not_go_is_not_taken_up_again_once_its_words_are_gone(hou
     async with house.context("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "retry", owner, "test")
         assert await resolver.heed_press(connection, word, SANDBOX, house.context("messenger")) == "late"
-    assert house.sent(message) == []
+    assert house.sent_to_others(message) == []
 
 
 async def test_what_the_owner_wrote_instead_is_wiped_too(house: House, message: str) -> None:

@@ -145,6 +145,11 @@ async def test_a_pairing_code_that_is_none_is_audited_without_the_code(house: Ho
     assert "7K2QXYZ" not in str(dict(line))
 
 
+async def test_a_link_that_is_over_is_start_in_the_owners_own_chat(house: House) -> None:
+    told = await house.box.api("say", as_=OWNER, text="/start 7K2QXYZ")
+    assert (await house.handled(told["update_id"]))["outcome"] == "command"
+
+
 async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(cluster: Cluster) -> None:
     live = {"BUTLERS_TELEGRAM_TOKEN": "77:live", "BUTLERS_TELEGRAM_BASE_URL": "{sandbox}", "BUTLERS_RATE_LIMITS": "0"}
     async with opened(cluster, loops=True, timings=STANDARD, **live) as house:
