@@ -25,6 +25,8 @@ from shared.telemetry.logs import logger
 LONGEST_QUOTED: Final = 8_000
 log = logger("messenger.inbound.letters")
 LONGEST_ID: Final = 1000
+# A photo that stands between words may fill all that is read.
+BEYOND: Final = "\n\n(Only the first megabyte of this mail was read: what may follow is in the mailbox alone.)"
 
 
 async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
@@ -97,7 +99,8 @@ def _said(letter: Letter, answered: Row | None, endpoint: str) -> Parted:
 
 def _text(letter: Letter, said: Parted) -> str:
     """Return what was said, below the subject, which an answer has from somebody else."""
-    own, subject = within(said.own, LONGEST_WORDS), "" if letter.is_answer else letter.subject.strip()
-    if not own:
+    subject = "" if letter.is_answer else letter.subject.strip()
+    if not said.own:
         return "" if said.quoted else subject
+    own = within(said.own + (BEYOND if letter.is_cut else ""), LONGEST_WORDS)
     return own if not subject or own.startswith(subject) else f"Subject: {subject}\n\n{own}"

@@ -82,7 +82,7 @@ async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object,
     An album is one message, with the words and the files of all its parts.
     """
     message, update_id = row["body"].get("message"), row["update_id"]
-    if not updates.is_of_album(row["body"]):
+    if message is None or not updates.is_of_album(row["body"]):
         return message, [update_id]
     found = await updates.album(connection, bot, update_id, message)
     # What a part says of its sender counts for no other.

@@ -95,8 +95,8 @@ def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
 
 
 def is_of_album(update: Mapping[str, object]) -> bool:
-    """Return whether an update is one of several messages that were sent as one."""
-    message = update.get("message")
+    """Return whether an update is one of several messages that were sent as one, or changes one of these."""
+    message = update.get("message", update.get("edited_message"))
     return isinstance(message, Mapping) and "media_group_id" in message
 
 
@@ -192,9 +192,9 @@ coalesce(CASE WHEN body ? 'callback_query' THEN body #>> '{callback_query,from,i
     SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
     WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)
 """
-# The parts of an album come one by one, so they wait until the last of them is there.
+# The parts of an album come one by one, so they wait until the last of them is there, and so does what changes them.
 IS_COMING = """
-(body -> 'message' ? 'media_group_id'
+(coalesce(body -> 'message', body -> 'edited_message') ? 'media_group_id'
     AND received_at BETWEEN clock_timestamp() - $4::interval AND clock_timestamp())
 """
 # However many wait, each step reads one of an index.

@@ -160,7 +160,7 @@ class Timings:
     instance_gone: timedelta = timedelta(seconds=60)
     """Interval. A silent instance is noted as gone after it."""
     gone_forgotten: timedelta = timedelta(minutes=10)
-    """Interval. An instance that said it is gone is forgotten after it, until when pages show it."""
+    """Interval. An instance that is gone is forgotten after it, where another of its name was heard of since."""
     instance_shown: timedelta = timedelta(days=7)
     """Interval. The start page shows a silent instance so long, should the Switchboard that forgets it be away."""
     instance_forgotten: timedelta = timedelta(days=1)

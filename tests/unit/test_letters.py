@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from messenger.inbound.letters import envelope
+from messenger.inbound.letters import BEYOND, envelope
 from messenger.inbound.mail import letter as read
 from messenger.inbound.mail.answered import parted_by
 from messenger.inbound.mail.html import seen_text
@@ -310,6 +310,12 @@ def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
 
 def test_what_a_calendar_sends_is_somebody_elses_words() -> None:
     assert letter_of(mail(PASS, OURS, "Content-Type: text/calendar; method=REQUEST"), SERVER).kind == "forward"
+
+
+def test_a_mail_of_which_only_the_beginning_is_read_says_so() -> None:
+    for text, says in (("Pay this bill:", f"Pay this bill:{BEYOND}"), ("", "")):
+        raw = mail(PASS, SIGNED, OURS, text=text)
+        assert envelope(AT, Arrived(letter_of(raw, SERVER, cut=True), None)).payload.text == says
 
 
 def test_what_is_too_long_says_that_it_is_cut() -> None:

@@ -98,6 +98,8 @@ class Letter:
     subject: str
     words: str
     attachments: tuple[IngestAttachment, ...]
+    # Whether it was longer than what is read of a mail.
+    is_cut: bool = False
 
 
 def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = False) -> Letter:
@@ -128,6 +130,7 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
         subject=subject,
         words=within(_words(mime), LONGEST_READ),
         attachments=tuple(_attachments(mime, cut=cut)),
+        is_cut=cut,
     )
 
 

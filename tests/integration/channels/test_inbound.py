@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial, reduce
 from uuid import uuid4
 
@@ -356,6 +357,24 @@ async def handled_each(house: House, bot: str, said: list[dict[str, object]], en
     finally:
         stopping.set()
         await handling
+
+
+async def test_what_changes_an_album_is_handled_after_it(still_house: House, message: str) -> None:
+    """Telegram hands over both at once where nobody has asked for a while."""
+    one, worker = fresh.chat(), still_house.worker()
+    said = [
+        photo(1, one, "7", caption=f"{message} pay"),
+        photo(2, one, "7"),
+        edited(3, 1, one, "7", f"{message} do NOT pay"),
+    ]
+    for update in said:
+        await still_house.sql.execute(UPDATE, "4254", update["update_id"], *updates.pared([update]))
+    async with worker.context.db.work() as connection:
+        assert await updates.oldest_unhandled(connection, "4254", timedelta(minutes=1)) is None
+    await handled_each(still_house, "4254", [edited(4, 1, one, "7", f"{message} do not pay")], (4,))
+    kinds = "SELECT kind FROM switchboard.inbox WHERE sender = $1 ORDER BY received_at"
+    rows = await still_house.sql.fetch(kinds, str(one))
+    assert [row["kind"] for row in rows] == ["message", "edit", "edit"]
 
 
 def edited(update: int, number: int, sender: int, album: str, caption: str) -> dict[str, object]:

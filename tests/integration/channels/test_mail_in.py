@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from messenger.inbound import reader
+from messenger.inbound.letters import BEYOND
 from messenger.inbound.mailbox import Mailbox as Box
 from messenger.inbound.mailbox import account_from
 from messenger.inbound.reader import Pace, Source
@@ -164,7 +165,8 @@ async def test_of_large_mails_the_beginning_comes_in_with_the_names_of_the_files
         box.put(mail.as_bytes())
         rows = [await came(house, each) for each in (of_words, with_file)]
     assert rows[0]["text"].startswith(f"{SUBJECT}line\nline")
-    assert (rows[1]["text"], rows[1]["attachments"][0]["name"]) == ("Subject: Plans\n\nsee the plans", "plans.zip")
+    read = f"Subject: Plans\n\nsee the plans{BEYOND}"
+    assert (rows[1]["text"], rows[1]["attachments"][0]["name"]) == (read, "plans.zip")
 
 
 async def test_the_mailbox_is_one_readers_while_it_waits_and_anothers_soon_after_it_fell_silent(

@@ -17,6 +17,7 @@ INSERT INTO switchboard.butlers (name, url, kind, status, has_runtime, last_seen
 SELECT 'health', 'http://127.0.0.1:' || 20000 + n, 'butler', 'gone', false, $2::timestamptz
 FROM generate_series(1, $1) n
 """
+ELEVEN_MINUTES_LATER = "UPDATE switchboard.butlers SET last_seen_at = last_seen_at - interval '11 minutes'"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -32,6 +33,21 @@ async def test_a_daemon_that_has_just_begun_is_found_at_once(still_house: House)
     assert await directory.find("messenger") == [url]
     await still_house.sql.execute("DELETE FROM switchboard.butlers")
     assert await directory.find("messenger") == [url]
+
+
+async def test_a_butler_that_is_down_for_a_while_stays_known(still_house: House) -> None:
+    """What is written to it waits for it, and goes to no other."""
+    db, old, new = still_house.context("switchboard").db, "http://127.0.0.1:4", "http://127.0.0.1:5"
+    await still_house.sql.execute("DELETE FROM switchboard.butlers")
+    async with db.work() as connection:
+        for url in (old, new):
+            await registry.all_seen(connection, [("health", url, "butler", list[str](), "ready", True)])
+    await still_house.sql.execute(ELEVEN_MINUTES_LATER)
+    async with db.work() as connection:
+        await registry.tidy(connection, STANDARD)
+        assert [name for name, _ in await registry.butlers(connection)] == ["health"]
+    rows = await still_house.sql.fetch("SELECT url, status FROM switchboard.butlers")
+    assert [(row["url"], row["status"]) for row in rows] == [(new, "gone")], "of several places the last one counts"
 
 
 @pytest.mark.parametrize("date", [datetime(2199, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
