@@ -102,5 +102,6 @@ def _text(letter: Letter, said: Parted) -> str:
     subject = "" if letter.is_answer else letter.subject.strip()
     if not said.own:
         return "" if said.quoted else subject
-    own = within(said.own + (BEYOND if letter.is_cut else ""), LONGEST_WORDS)
-    return own if not subject or own.startswith(subject) else f"Subject: {subject}\n\n{own}"
+    own = said.own + (BEYOND if letter.is_cut else "")
+    head = "" if not subject or own.startswith(subject) else f"Subject: {subject}\n\n"
+    return within(head + own, LONGEST_WORDS)

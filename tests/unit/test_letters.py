@@ -324,6 +324,8 @@ def test_what_is_too_long_says_that_it_is_cut() -> None:
 
     cut = said("yes " * 8_000)
     assert (len(cut), cut.endswith(CUT)) == (LONGEST_WORDS, True)
+    with_subject = mail(PASS, OURS, "Subject: Plans", text="yes " * 4_999)
+    assert envelope(AT, Arrived(letter_of(with_subject, SERVER), None)).payload.text.endswith(CUT)
     assert said("yes " * 5_000) == ("yes " * 5_000).strip()
     assert said("yes\n" * 90_000).endswith(CUT)
     assert seen_text(f"<p>yes</p>{'<b></b>' * 50_000}<p>but no</p>") == f"yes{CUT}"
