@@ -181,15 +181,17 @@ class Needs:
     soon: float | None = None
 
 
-# As long as its holder writes it; one that ends further off was written while the database's clock was ahead.
-HELD = "lease_until BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $3::interval"
+# Its holder writes its lease; one that ends further off was written while the database's clock was ahead. What runs
+# without one, no honest process has begun. Without a prompt it is a program's outside, which holds nothing.
+UNHELD = """status = 'running' AND prompt IS NOT NULL
+    AND (lease_until BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $3::interval) IS NOT TRUE"""
 # Whoever writes may change it at once, or forward what it speaks of: a session hears that too before it begins.
 FRESH = "cause = 'message' AND created_at BETWEEN clock_timestamp() - $2::interval AND clock_timestamp()"
 NEEDS = f"""
 SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
     extract(epoch FROM min(created_at) FILTER (WHERE status = 'waiting' AND {FRESH}) + $2::interval
         - clock_timestamp())::float8 AS soon,
-    coalesce(bool_or(NOT {HELD}), false) AS lapsed,
+    coalesce(bool_or({UNHELD}), false) AS lapsed,
     coalesce(bool_or(untold IS NOT NULL), false) AS untold,
     EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)
         AND expires_at > clock_timestamp()) AS noticed
@@ -287,11 +289,13 @@ async def _in_turn(connection: Connection, butler: str, together: timedelta) -> 
     return [] if await connection.fetchval(CROWDED, butler, said) else rows
 
 
+# INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead.
 SPENT = """
 SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
     coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised,
     count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
-FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
+FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
+    OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())
 """
 # INVARIANT: only a session that works for the owner is told the owner's words in place of one of their own: one that
 # works for somebody else, or that an agent set for itself, could make something else of them. A session that classifies
@@ -452,7 +456,7 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
 UNRUN = f"""
 UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
-WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR NOT {HELD})
+WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR {UNHELD})
 """
 
 
@@ -463,7 +467,7 @@ async def end_unrun(connection: Connection, butler: str, why: str, lease: timede
 
 LAPSED = f"""
 SELECT id::text, butler, cause, prompt, attempt, limits, used, nonce, hears FROM shared.sessions
-WHERE butler = $1 AND NOT {HELD} ORDER BY created_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+WHERE butler = $1 AND {UNHELD} ORDER BY created_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 """
 
 

@@ -231,6 +231,34 @@ async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_hous
         assert len(await sessions.lapsed(connection, "greeter", LEASE)) == 20
 
 
+# A process that is under somebody's control writes it by its butler's own login, and is gone.
+LEFT: Final = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, status, began_at)
+VALUES ($1, 'greeter', 'ask', 'x', 'running', '2199-01-01Z')
+"""
+SPENT: Final = """
+UPDATE shared.sessions SET status = 'done', ended_at = '2199-01-01Z', used = '{"dollars": 1000000}' WHERE id = $1
+"""
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["runs without a lease", "spent dollars to come"])
+async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(still_house: House, *, spent: bool) -> None:
+    async with still_house.context("greeter").db.work() as connection:
+        await connection.execute(LEFT, left := uuid4())
+        if spent:
+            await connection.execute(SPENT, left)
+    own = await enqueued(still_house, cause="ask")
+    async with still_house.context("greeter").db.work() as connection:
+        await sessions.begin(connection, outside := str(uuid4()), "greeter", None)
+        if (await sessions.needs(connection, "greeter", timedelta(), LEASE)).lapsed:
+            for one in await sessions.lapsed(connection, "greeter", LEASE):
+                await sessions.finish(connection, one, Finish("lost", "Nobody runs it."))
+    claimed = await claim(still_house, terms())
+    assert claimed is not None
+    assert claimed.id == own
+    assert (await row(still_house, outside))["status"] == "running", "a program outside holds nothing"
+
+
 async def test_what_somebody_wrote_is_heard_out_before_it_is_claimed(still_house: House) -> None:
     changed = await enqueued(still_house, "Tell Anna yes.", cause="message")
     other = await enqueued(still_house, "Water the roses.")
