@@ -31,8 +31,9 @@ async def ask_calls(connection: Connection, burst: int, timings: Timings) -> int
 
 
 # A butler whose calls fail in numbers is told of in so many cards ($2) within $4; the console shows the rest. What was
-# uncertain and failed then has its card; what has one of its kind may get another, by the next channel. The revision of
-# each is one more than the attempt it is about: what a backup brought back may be of none.
+# uncertain and failed then has its card, unless that never left; what the owner left needs none. What has one of its
+# kind may get another, by the next channel. The revision of each is one more than the attempt it is about: what a
+# backup brought back may be of none.
 ASK_ENDED: Final = f"""
 WITH ended AS (
     SELECT q.id, c.attempt + 1 AS revision, q.origin_butler, q.requested_at,
@@ -46,7 +47,10 @@ WITH ended AS (
         AND (q.status IN ('failed', 'uncertain')
             OR (q.status = 'expired' AND (q.decided_by IS NOT NULL OR q.rule_id IS NOT NULL)))
         AND (q.status <> 'failed' OR NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
-            AND d.revision = c.attempt + 1 AND d.card_kind = 'call_uncertain'))),
+            AND d.revision = c.attempt + 1 AND d.card_kind = 'call_uncertain'
+            AND d.status NOT IN ('cancelled', 'failed', 'expired', 'dead')))
+        AND NOT EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner'
+            AND e.event_type = 'failed')),
 told AS (
     SELECT origin_butler, count(DISTINCT (action_id, revision)) AS cards FROM messenger.deliveries
     WHERE card_kind IN ('call_ended', 'call_uncertain') AND created_at > clock_timestamp() - $4::interval

@@ -162,3 +162,26 @@ async def test_the_end_of_what_runs_again_after_it_is_told(
             await finish_call(connection, "greeter", begun, "me", ("failed", "{}"))
     await sweep(house)
     assert told in await cards_of(house, message)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["the tool", "the owner"])
+async def test_what_fails_before_its_doubt_was_shown_is_told_unless_the_owner_left_it(
+    house: House, message: str, *, left: bool
+) -> None:
+    """The computer slept: nothing can be sent yet, and the tool that goes on has lost its own connection."""
+    call = str(await called(house, message, 1))
+    async with house.context("greeter").db.work() as connection:
+        begun = await begin_call(connection, call, Declared("rules", "low"), "me", timedelta(0))
+    assert begun is not None
+    assert await sweep(house) == 1
+    await cards_written(house)
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    async with house.context("messenger" if left else "greeter").db.work() as connection:
+        if left:
+            await resolve_call(connection, Resolve(call, 1, "leave", str(owner["id"]), "console"))
+        else:
+            await finish_call(connection, "greeter", begun, "me", ("failed", '{"error": "cut off"}'))
+    await all_cards(house)
+    assert ("It said" in await cards_of(house, message)) is not left
+    assert bool(await cards_of(house, message)) is not left, "the owner is told nothing that the owner has said"
