@@ -12,10 +12,11 @@ from shared.db.pool import Connection, Record
 
 KIND: Final = "stranger"
 
-# A contact's own words: what nobody vouches for says no more of its sender than that somebody wrote it.
+# A contact's own words: what nobody vouches for says no more of its sender than that somebody wrote it. Whatever a row
+# lacks it is true or false, so that what was shown always counts.
 OF_A_CONTACT: Final = """
 (i.contact_id IS NOT NULL AND CASE i.channel WHEN 'telegram' THEN i.conversation = i.sender AND left(i.sender, 1) <> '-'
-    ELSE i.verified END)
+    ELSE i.verified END) IS TRUE
 """
 # Words stay what they are, live or played, whichever bot or address they came in by since.
 SAME_KIND: Final = f"h.channel = i.channel AND (h.realm = 'sandbox') = (i.endpoint_identity IN {realms.PLACES})"

@@ -17,6 +17,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
 LIVE: Final = "UPDATE shared.channels SET realm = '77' WHERE channel = 'telegram'"
 BY_THE_BOT_BEFORE: Final = "UPDATE switchboard.inbox SET endpoint_identity = '66' WHERE text = $1"
+# A process that is under somebody's control writes them by the Switchboard's own login.
+FROM_NOWHERE: Final = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
+    request_context, kind)
+SELECT 'telegram', '1', gen_random_uuid(), '1:' || n, (7000000000000000 + n)::text, $1::text::uuid, $2 || n, '{"a": 1}',
+    'message' FROM generate_series(1, 6) n
+"""
+WAIT: Final = "UPDATE switchboard.inbox SET stranger = 'waits' WHERE stranger IS NULL"
 SHOWN_THERE: Final = """
 SELECT i.text FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about WHERE d.realm = '77'
 """
@@ -127,3 +135,13 @@ async def test_whose_address_is_written_in_many_ways_is_one_sender(still_house: 
     waits = await still_house.sql.fetch("SELECT text FROM switchboard.inbox WHERE stranger = 'waits'")
     assert f"{message} quiet" in {one["text"] for one in waits}
     assert not {f"{message} {n}" for n in range(6)} & {one["text"] for one in waits}
+
+
+async def test_words_from_no_conversation_have_no_room_of_their_own(still_house: House, message: str) -> None:
+    await no_strangers(still_house)
+    contact = await still_house.contact("Anna")
+    async with still_house.context("switchboard").db.work() as connection:
+        await connection.execute(FROM_NOWHERE, contact, message)
+        await connection.execute(WAIT)
+    assert len(await shown_of_strangers(still_house)) == 3
+    assert await shown_of_strangers(still_house) == set()
