@@ -145,14 +145,14 @@ async def end_call(connection: Connection, call_id: str, holder: str | None, att
 
 # Here and below butlers take turns, and what its own butler holds is left for later: this is looked at for all of them
 # in one unit of work. A lease that ends further off than its own length was written by a clock that was wrong, and is
-# none.
+# none; and without one no honest process runs anything.
 SILENT: Final = """
 SELECT id::text, again FROM (
     SELECT a.id, c.repeatable AND c.attempt < 3 AS again,
         row_number() OVER (PARTITION BY a.origin_butler ORDER BY a.requested_at) AS turn
     FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
     WHERE a.status = 'executing' AND a.notification_id IS NULL
-        AND c.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval) silent
+        AND (c.lease_until BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval) IS NOT TRUE) silent
 JOIN shared.pending_actions a USING (id) ORDER BY turn LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 

@@ -37,6 +37,7 @@ UPDATE shared.pending_actions SET decided_at = decided_at - interval '25 hours',
     requested_at = requested_at - interval '25 hours' WHERE id = $1
 """
 EDITED = "editMessageText"
+LEFT_RUNNING = "UPDATE shared.pending_actions SET status = 'executing' WHERE id = $1"
 STATUS = "SELECT status FROM shared.pending_actions WHERE id = $1"
 
 
@@ -185,3 +186,15 @@ async def test_what_fails_before_its_doubt_was_shown_is_told_unless_the_owner_le
     await all_cards(house)
     assert ("It said" in await cards_of(house, message)) is not left
     assert bool(await cards_of(house, message)) is not left, "the owner is told nothing that the owner has said"
+
+
+async def test_a_call_left_running_without_a_lease_is_told_and_frees_the_place_of_its_equals(
+    house: House, message: str
+) -> None:
+    """A process that is under somebody's control leaves it so, by its butler's own login."""
+    left = await called(house, message, 1)
+    async with house.context("greeter").db.work() as connection:
+        await connection.execute(LEFT_RUNNING, left)
+    assert await sweep(house) == 1
+    assert "may or may not have run" in await cards_of(house, message)
+    assert await house.sql.fetchval(STATUS, await called(house, message, 1)) == "approved"
