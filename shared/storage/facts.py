@@ -36,10 +36,11 @@ SELECT
         AND (b.lifted_at IS NULL OR b.handled_at IS NULL
             OR coalesce($3, clock_timestamp()) < b.lifted_at + $4::interval)) AS restored
 """
-# Of what is admitted, by those who may read it.
+# Of what is admitted, by those who may read it. What a rule let go is nobody's yes.
 ABOUT = f"""{FACTS},
     (SELECT jsonb_build_object('id', a.id, 'content_sha', a.content_sha, 'wire_shas', a.wire_shas)
-        FROM shared.pending_actions a WHERE a.notification_id = $2 AND a.status IN ('approved', 'executing')) AS yes,
+        FROM shared.pending_actions a WHERE a.notification_id = $2 AND a.status IN ('approved', 'executing')
+            AND a.decided_by IS NOT NULL) AS yes,
     EXISTS (SELECT FROM shared.withdrawals w JOIN shared.notifications n
         ON n.id = w.notification_id AND n.origin_butler = w.origin_butler WHERE w.notification_id = $2) AS wanted_back
 """

@@ -8,6 +8,7 @@ from messenger.maintenance import rechecker
 from messenger.storage import transitions
 from shared.rpc import Answer
 from shared.storage import contacts
+from tests.integration.doubts import all_cards, cards_written
 from tests.integration.house import House
 from tests.integration.workers import ACTION, enqueue, new_chat, work
 from tests.rig.waiting import until
@@ -121,6 +122,9 @@ async def test_what_a_rule_let_go_is_asked_again_when_the_rule_is_gone_before_th
     await work(still_house.worker())
     assert still_house.sent(message) == []
     assert await still_house.status(answer["action_id"]) == "pending_approval"
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert "after you approved it" not in str(still_house.cards(message)[-1]["payload"]), "the owner approved nothing"
 
 
 async def test_what_was_asked_with_the_address_already_is_not_asked_twice(still_house: House, message: str) -> None:
