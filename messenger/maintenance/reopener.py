@@ -46,6 +46,9 @@ async def begin_anew(connection: Connection, notification_id: str, context: Cont
     decision = _decided(judged)
     if row is None or row["wiped"] or decision.verdict == "deny":
         return False
+    # The marker would end it, and say nothing.
+    if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
+        return False
     await transitions.ask_again(connection, notification_id)
     if decision.verdict == "allow" and isinstance(judged, Evaluation):
         lasts = notifications.lasts(judged.action.intent)
@@ -64,8 +67,6 @@ async def _ended(connection: Connection, row: Record) -> Literal["failed", "expi
     """Return in which of the two ways it ended unsent; None if in neither."""
     notification_id, answer = row["id"], NotifyResponse.model_validate(row["answer"])
     if row["status"] != "error" or not answers.may_reopen(answer):
-        return None
-    if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
         return None
     if await deliveries.begun(connection, notification_id):
         return None

@@ -13,7 +13,7 @@ from messenger.maintenance import resolver
 from messenger.storage import updates
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.hashing import reference
-from shared.storage import resolutions
+from shared.storage import resolutions, withdrawals
 from shared.storage.resolutions import Resolution, Word
 from tests.integration.doubts import (
     ATTEMPTS,
@@ -335,6 +335,17 @@ async def test_what_was_refused_is_tried_again_by_the_owners_word(still_house: H
     await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
     assert await say(still_house, told, "retry") == "late"
+
+
+async def test_what_was_refused_and_its_butler_wanted_back_is_not_tried_again(still_house: House, message: str) -> None:
+    """The wish came after the marker, so that it could only be noted."""
+    told = await in_queue(still_house, message)
+    await still_house.fault(message, "400", times=1)
+    await work(still_house.worker())
+    async with still_house.context("greeter").db.work() as connection:
+        await withdrawals.want_back(connection, told, "greeter")
+    assert await say(still_house, told, "retry") == "late"
+    assert (await still_house.delivery(told))["status"] == "failed"
 
 
 async def test_what_ran_out_of_time_is_tried_again_by_the_owners_word(still_house: House, message: str) -> None:
