@@ -14,7 +14,7 @@ from butlers.daemon.assembly import Assembly
 from butlers.scheduler import Hand, Scheduler, claim, follow
 from butlers.schedules import read_schedule
 from shared.auth.tokens import Caller
-from shared.errors import InvalidInput
+from shared.errors import ButlersError, InvalidInput
 from shared.storage import occurrences, sessions
 from shared.storage.schedules import Schedule
 from tests.integration.house import House
@@ -207,6 +207,30 @@ async def test_a_butler_that_holds_what_it_would_claim_keeps_no_other_butlers_sc
         await held.rollback()
         stopping.set()
         await running
+
+
+AHEAD = """
+INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, ended_at)
+SELECT id, butler, clock_timestamp() + interval '1 hour', 'done', '2199-01-01Z' FROM shared.schedules WHERE butler = $1
+"""
+TAKEN_LATER = """
+INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, ended_at, claimed_at)
+SELECT id, butler, '2199-01-01Z', 'done', '2199-01-01Z', '2199-01-01Z' FROM shared.schedules WHERE butler = $1
+"""
+
+
+async def test_no_time_of_a_schedule_is_taken_before_it_is_due(still_house: House) -> None:
+    """A process that is under somebody's control would have it passed over long after that."""
+    await given(still_house, counting("daily"))
+    for statement, why in ((AHEAD, "no_time_is_taken_ahead"), (TAKEN_LATER, "permission denied")):
+        with pytest.raises(ButlersError) as refused:
+            async with still_house.context(BUTLER).db.work() as connection:
+                await connection.execute(statement, BUTLER)
+        assert why in str(refused.value.__cause__)
+    await still_house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+    owned = Owned(another(still_house))
+    await looked(owned.hand)
+    assert await statuses(still_house) == ["done"]
 
 
 async def test_what_is_in_hand_is_not_taken_from_itself_though_its_lease_is_over(still_house: House) -> None:
