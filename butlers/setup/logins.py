@@ -64,9 +64,13 @@ SET_LOGIN: Final = """
 SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT %s %s PASSWORD %L', $1::text, $4::integer,
     CASE WHEN $3::boolean THEN 'INHERIT' ELSE 'NOINHERIT' END, $2::text)
 """
+# Every login may set defaults of its own role, which outlast its password and its keys.
+RESET_SETTINGS: Final = """
+SELECT format('ALTER ROLE %1$I RESET ALL; ALTER ROLE %1$I IN DATABASE %2$I RESET ALL', $2::text, $1::text)
+"""
 # The defaults of a session. It may set other times itself, so these guard against mistakes; the last it may not set.
 SET_TIMES: Final = """
-SELECT string_agg(format('ALTER ROLE %I IN DATABASE %I SET %s = %L', $2::text, $1::text, name, value), '; ')
+SELECT string_agg(format('ALTER ROLE %I SET %s = %L', $1::text, name, value), '; ')
 FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '10s'),
     ('temp_file_limit', '256MB')) AS t (name, value)
 WHERE name <> 'temp_file_limit' OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
@@ -269,7 +273,10 @@ async def _grant_roles(connection: Connection, dsn: str, name: str) -> None:
 
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
-    """Make the login if it is missing; set its password to the one on file, whatever it was changed to meanwhile."""
+    """Make the login if it is missing; set its password to the one on file and its settings to ours.
+
+    Whatever the login changed them to meanwhile is gone.
+    """
     role, database = role_of(dsn, name), database_of(dsn)
     if len(role) > LONGEST_ROLE:
         raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
@@ -280,7 +287,8 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
     if not await connection.fetchval(ROLE_EXISTS, role):
         await _do(connection, CREATE_LOGIN, role)
     await _do(connection, SET_LOGIN, role, verifier(role, password), name != keystore.UP, limit_of(name))
-    await _do(connection, SET_TIMES, database, role)
+    await _do(connection, RESET_SETTINGS, database, role)
+    await _do(connection, SET_TIMES, role)
     await _do(connection, GRANT_CONNECT, database, role)
 
 

@@ -363,6 +363,17 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         house.close()
 
 
+async def test_what_a_login_set_for_its_own_role_is_gone_after_the_next_migration(still_house: House) -> None:
+    database = dsn.database_of(still_house.dsn)
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute("ALTER ROLE CURRENT_USER SET default_transaction_read_only = on")
+        await connection.execute(f'ALTER ROLE CURRENT_USER IN DATABASE "{database}" SET statement_timeout = 1')
+    await migrated(still_house)
+    async with logged_in(still_house, "greeter") as connection:
+        assert await connection.fetchval("SHOW default_transaction_read_only") == "off"
+        assert await connection.fetchval("SHOW statement_timeout") == "20s"
+
+
 async def test_what_is_short_on_disk_and_endless_to_read_is_refused(still_house: House) -> None:
     async with logged_in(still_house, "greeter") as greeter:
         for text, many in ((TINY_ENVELOPE, 500), (TINY_LINE, 20)):
