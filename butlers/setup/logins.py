@@ -68,12 +68,14 @@ SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT %s %s PASSWORD %L', $1::text
 RESET_SETTINGS: Final = """
 SELECT format('ALTER ROLE %1$I RESET ALL; ALTER ROLE %1$I IN DATABASE %2$I RESET ALL', $2::text, $1::text)
 """
-# The defaults of a session. It may set other times itself, so these guard against mistakes; the last it may not set.
+# The defaults of a session. It may set other times itself, so these guard against mistakes. The last two it may not
+# set: it fills the disk neither with temporary files nor with messages of its own in the server's log.
 SET_TIMES: Final = """
 SELECT string_agg(format('ALTER ROLE %I SET %s = %L', $1::text, name, value), '; ')
 FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '10s'),
-    ('temp_file_limit', '256MB')) AS t (name, value)
-WHERE name <> 'temp_file_limit' OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+    ('temp_file_limit', '256MB'), ('log_min_messages', 'fatal')) AS t (name, value)
+WHERE name NOT IN ('temp_file_limit', 'log_min_messages')
+    OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
 """
 # The maker of a role may grant it to itself, but does not have it; without it, it may not end the role's connections.
 TAKE_ROLE: Final = """

@@ -363,6 +363,18 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         house.close()
 
 
+async def test_no_login_writes_into_the_servers_log(still_house: House, bench: Bench) -> None:
+    mine, control = f"mine {uuid4()}", f"control {uuid4()}"
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute(f"DO $$ BEGIN RAISE LOG '{mine}'; END $$")
+        await connection.execute(f"SET debug_print_parse = on; SELECT '{mine}' AS \"{mine}\"")
+        with pytest.raises(REFUSED):
+            await connection.execute("SET log_min_messages = log")
+    await still_house.sql.execute(f"DO $$ BEGIN RAISE LOG '{control}'; END $$")
+    log = (bench.folder / "postgres/postgres/postgres.log").read_text()
+    assert (control in log, mine in log) == (True, False)
+
+
 async def test_what_a_login_set_for_its_own_role_is_gone_after_the_next_migration(still_house: House) -> None:
     database = dsn.database_of(still_house.dsn)
     async with logged_in(still_house, "greeter") as connection:
