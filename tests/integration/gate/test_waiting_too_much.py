@@ -23,6 +23,27 @@ INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, con
 SELECT gen_random_uuid(), 'health', 'water', '{}', gen_random_uuid()::text, clock_timestamp() + interval '1 day'
 FROM generate_series(1, $1::int)
 """
+OF_THEM: Final = """
+INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+SELECT a.id, 'health', 'water', '{}', 'Water.', 'low', false FROM shared.pending_actions a
+WHERE a.tool_name = 'water' AND NOT EXISTS (SELECT FROM shared.tool_calls c WHERE c.id = a.id)
+"""
+IN_ITS_NAME: Final = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+    third_party, status, answer)
+SELECT gen_random_uuid(), 'greeter', 'switchboard', 'sandbox', 'forged ' || n, 'forged ' || n, 's',
+    '{"origin_butler": "greeter", "delivery": {}}', 'w', true, 'pending_approval', '{}' FROM generate_series(1, $1) n
+"""
+ASKED_IN_ITS_NAME: Final = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id, expires_at)
+SELECT origin_butler, '{}', '', id, clock_timestamp() + interval '3650 days' FROM shared.notifications
+WHERE admitted_by = 'switchboard' AND key LIKE 'forged %'
+"""
+FORGOTTEN: Final = """
+WITH forged AS (DELETE FROM shared.pending_actions a USING shared.notifications n
+    WHERE n.id = a.notification_id AND n.key LIKE 'forged %')
+DELETE FROM shared.notifications WHERE key LIKE 'forged %'
+"""
 NOTIFIED: Final = "SELECT count(*) FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
 
 
@@ -31,6 +52,7 @@ async def full(still_house: House) -> AsyncIterator[House]:
     """A house in which a thousand of one butler's wait."""
     async with still_house.context("health").db.work() as connection:
         await connection.execute(CALLS, MOST_WAITING - await still_house.sql.fetchval(WAITS, "health"))
+        await connection.execute(OF_THEM)
     yield still_house
     await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE tool_name = 'water'")
 
@@ -54,6 +76,24 @@ async def test_no_login_of_a_caller_writes_more(full: House, name: str) -> None:
     async with logged_in(full, name) as connection:
         with pytest.raises(asyncpg.ProgramLimitExceededError):
             await connection.execute(CALLS, 1)
+
+
+async def test_a_thousand_that_the_switchboard_asked_in_its_name_keep_no_butler_from_asking(
+    still_house: House, message: str
+) -> None:
+    async with still_house.context("switchboard").db.work() as connection:
+        await connection.execute(IN_ITS_NAME, MOST_WAITING)
+        await connection.execute(ASKED_IN_ITS_NAME)
+    asked = await still_house.notify("greeter", channel="telegram", message=message, recipient=new_chat())
+    await still_house.sql.execute(FORGOTTEN)
+    assert asked["status"] == "pending_approval"
+
+
+async def test_nobody_asks_about_neither_a_message_nor_a_call(still_house: House) -> None:
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute(CALLS.replace("health", "greeter"), 1)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="about neither a message nor a call"):
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 @pytest.mark.slow
