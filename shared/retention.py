@@ -139,7 +139,7 @@ LIST: Final = (
         "origin_butler tool_name content_sha wire_shas status session_id decision_reason execution_result",
         "removed",
         FENCES,
-        f"{_END}; what belongs to no message, after it was asked; {_RECORD}",
+        f"{_END}; what belongs to no message, after it was asked and answered; {_RECORD}",
     ),
     Kept("shared.withdrawals", "origin_butler outcome", "removed", FENCES, "with its message"),
     Kept("shared.resolutions", "word surface outcome", "removed", FENCES, "with its message"),

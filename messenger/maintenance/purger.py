@@ -33,6 +33,12 @@ MOST_TIMES: Final = 100
 # States of a question that waits, or of which what was asked may still leave or have left.
 OPEN: Final = "('pending', 'approved', 'executing', 'uncertain')"
 
+# A yes may come days after the question, and the audit is compared with what it was given to for as long as with a
+# message: from that word, not from the question.
+OVER_FOR_LONG: Final = """
+a.requested_at < to_timestamp($1::float8) AND coalesce(a.decided_at, a.requested_at) < to_timestamp($1::float8)
+"""
+
 # Beginning a message anew writes its row, so that the second look under the lock finds it young.
 ENDED: Final = f"""
 SELECT n.id FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
@@ -143,13 +149,13 @@ DELETE FROM messenger.deliveries WHERE id IN (
     SELECT d.id FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
     JOIN shared.tool_calls c ON c.id = a.id
     WHERE d.class = 'card' AND a.notification_id IS NULL AND a.status NOT IN {OPEN}
-        AND a.requested_at < to_timestamp($1::float8)
+        AND {OVER_FOR_LONG}
     ORDER BY a.requested_at LIMIT $2)
 """
 CALLS: Final = f"""
 DELETE FROM shared.tool_calls WHERE id IN (
     SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
-    WHERE a.status NOT IN {OPEN} AND a.requested_at < to_timestamp($1::float8)
+    WHERE a.status NOT IN {OPEN} AND {OVER_FOR_LONG}
         AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = a.id)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
 """
@@ -158,7 +164,7 @@ OTHER_ACTIONS: Final = f"""
 WITH over AS (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
         AND a.status NOT IN {OPEN}
-        AND a.requested_at < to_timestamp($1::float8)
+        AND {OVER_FOR_LONG}
         AND NOT EXISTS (SELECT FROM shared.tool_calls c WHERE c.id = a.id)
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.action_id = a.id)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED),

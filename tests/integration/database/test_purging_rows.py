@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from messenger.maintenance import purger, reaper
 from shared import retention
 from shared.db.clock import Reading, now
+from shared.storage import audit_bindings
 from shared.telemetry.metrics import metrics_text
 from tests.integration.database.test_privileges import logged_in, refused
 from tests.integration.delivery.test_returned import mailed, read, report_of
@@ -111,6 +112,13 @@ WITH call AS (
     VALUES ($1, $2, 'prune', '{}', 'x', 'executed', $3, $3))
 INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
 VALUES ($1, $2, 'prune', '{}', 'x', 'low', false)
+"""
+SAID_YES: Final = """
+UPDATE shared.pending_actions SET decided_at = $2, wire_shas = '{x}' WHERE id = $1
+"""
+LINE_OF_THE_YES: Final = """
+INSERT INTO shared.approval_events (event_type, action_id, actor, at, detail) VALUES ('approved', $1, 'owner', $2,
+    jsonb_build_object('content', 'x', 'wire', encode(sha256('x'), 'hex'), 'revision', 1)) RETURNING seq
 """
 CARD_OF_A_CALL: Final = """
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, action_id, revision)
@@ -283,6 +291,17 @@ async def test_a_butler_that_holds_rows_of_its_own_keeps_those_alone(
         assert {row[0] for row in await still_house.sql.fetch(left, here)} == {"health"}
     await purge(still_house)
     assert await still_house.sql.fetch(left, here) == []
+
+
+async def test_a_call_stays_as_long_as_the_audit_is_compared_with_what_was_said_of_it(still_house: House) -> None:
+    called, at = str(uuid4()), datetime.now(UTC) - timedelta(days=400)
+    await still_house.sql.execute(CALL, called, "greeter", at - timedelta(hours=1))
+    await still_house.sql.execute(SAID_YES, called, at + timedelta(hours=1))
+    line = await still_house.sql.fetchval(LINE_OF_THE_YES, called, at + timedelta(hours=1))
+    await purge(still_house)
+    compared = await audit_bindings.compare(still_house.sql)
+    await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE id = $1", called)
+    assert [differs.text for differs in compared.differs if differs.seq == line] == []
 
 
 @pytest.mark.parametrize(
