@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0104"
-down_revision = "0102"
+down_revision = "0103"
 
 # What the Switchboard admitted in a butler's name has a thousand of its own: that butler cannot withdraw it. It counts
 # without a lock: where several insert at once a few thousand more are kept, and nobody waits. An older snapshot would

@@ -76,6 +76,16 @@ async def claimed_by(house: House, count: int, by: Terms) -> Sequence[Claimed]:
     return [one for one in await asyncio.gather(*(claim(house, by) for _ in range(count))) if one is not None]
 
 
+async def test_processes_claim_one_after_the_other(still_house: House) -> None:
+    for _ in range(2):
+        await enqueued(still_house)
+    async with still_house.context("greeter").db.work() as connection:
+        assert await sessions.claim_waiting(connection, "greeter", terms())
+        second = asyncio.create_task(claim(still_house, terms()))
+        assert not (await asyncio.wait([second], timeout=0.5))[0]
+    assert await second is None
+
+
 async def test_sessions_begin_in_order_and_as_many_as_there_are_places(still_house: House) -> None:
     waiting = [await enqueued(still_house) for _ in range(4)]
     (first,) = await claimed_by(still_house, 6, terms())
