@@ -83,12 +83,21 @@ async def _whole(connection: Connection, bot: str, row: Record) -> tuple[object,
     """
     message, update_id = row["body"].get("message"), row["update_id"]
     if message is None or not updates.is_of_album(row["body"]):
-        return message, [update_id]
+        return await _to_album(connection, bot, update_id, message), [update_id]
     found = await updates.album(connection, bot, update_id, message)
     # What a part says of its sender counts for no other.
     parts = [one for one in found if _whose(one["message"]) == _whose(message)]
     sent = [one["message"] for one in parts]
     return _as_one(_spoken(sent, message), sent), [one["update_id"] for one in parts] or [update_id]
+
+
+async def _to_album(connection: Connection, bot: str, update_id: int, message: object) -> object:
+    """Return a message that answers one photo of an album as an answer to the message that the album is."""
+    answered = message.get("reply_to_message") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(answered, dict) or "media_group_id" not in answered:
+        return message
+    sent = [row["message"] for row in await updates.of_album(connection, bot, update_id, answered) if row["is_sent"]]
+    return {**message, "reply_to_message": _spoken(sent, sent[0]) if sent else answered}
 
 
 def _spoken(parts: Sequence[Mapping[str, object]], first: Mapping[str, object]) -> Mapping[str, object]:

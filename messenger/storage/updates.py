@@ -22,8 +22,8 @@ _MESSAGE: Fields = {
     "date": {},
     "text": {},
     "caption": {},
-    # Only its number, and the part that the sender marked of it: these may be anybody's words.
-    "reply_to_message": {"message_id": {}},
+    # Only its number, its album, and the part that the sender marked of it: these may be anybody's words.
+    "reply_to_message": {"message_id": {}, "media_group_id": {}},
     "quote": {"text": {}},
     **{kind: {} for kind in UNREAD_KINDS},
     # The parts of one album bear the same, and come as messages of their own.
@@ -286,9 +286,9 @@ ORDER BY update_id
 """
 
 
-async def of_album(connection: Connection, bot: str, update_id: int, edit: Mapping[str, object]) -> Sequence[Record]:
-    """Return the parts of the album of which this is an edit, as they were sent and as they were edited, in order."""
-    return await connection.fetch(OF_ALBUM, bot, update_id, edit["media_group_id"])
+async def of_album(connection: Connection, bot: str, update_id: int, one: Mapping[str, object]) -> Sequence[Record]:
+    """Return the parts of the album of which this is one, as they were sent and as they were edited, in order."""
+    return await connection.fetch(OF_ALBUM, bot, update_id, one["media_group_id"])
 
 
 HANDLED = """

@@ -359,6 +359,15 @@ async def handled_each(house: House, bot: str, said: list[dict[str, object]], en
         await handling
 
 
+async def test_an_answer_to_any_photo_answers_its_album(still_house: House, message: str) -> None:
+    one = fresh.chat()
+    album = [photo(1, one, "7"), photo(2, one, "7", caption=f"{message} album"), photo(3, one, "7")]
+    answer = said(4, one, message, reply_to_message={"message_id": 3, "media_group_id": "7"})
+    await handled_each(still_house, "4255", [*album, answer], (3, 4))
+    row = await still_house.row("SELECT reply_to FROM switchboard.inbox WHERE text = $1", message)
+    assert row["reply_to"] == f"{one}:2"
+
+
 async def test_what_changes_an_album_is_handled_after_it(still_house: House, message: str) -> None:
     """Telegram hands over both at once where nobody has asked for a while."""
     one, worker = fresh.chat(), still_house.worker()
