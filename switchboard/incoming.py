@@ -54,6 +54,9 @@ NO_SUCH_NAME: Final = (
 CHANGED_TOO_LATE: Final = (
     "Your change came too late: {name} was asked what your message said before. Write what is different in a new one."
 )
+OTHER_FILES: Final = (
+    "{name} was asked about the files that came with your message first. Send the new ones in a message of their own."
+)
 TAKEN_BACK: Final = (
     "You took back the words of your message, and {name} is asked them all the same. Write a new one that says what is "
     "to be done."
@@ -280,7 +283,9 @@ async def _change(
     is_asked = False
     if is_work and original["spoken"] is not None and not is_emptied:
         async with _as_it_may(connection, "an edit changed nothing", row["id"]):
+            # What it is asked about is what came with the first of them.
             is_asked = await sessions.change_prompt(connection, original["spoken"], row["text"])
+            is_asked = is_asked and not original["refiled"]
     if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:
         # What the owner says yes to may answer these words, and not those that were shown.
         await inbox.show_changed(connection, row["id"])
@@ -289,7 +294,8 @@ async def _change(
         return None
     if not await registry.has_runtime(connection, butler):
         return None
-    told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else CHANGED_TOO_LATE
+    late = OTHER_FILES if original["refiled"] else CHANGED_TOO_LATE
+    told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else late
     return original, told.format(name=butler, named=another)
 
 

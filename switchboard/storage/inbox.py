@@ -314,18 +314,27 @@ async def context_to_answer(connection: Connection, message_id: str) -> dict[str
 
 # INVARIANT: an edit changes the message of the same number in the same chat, by the same sender: the last before it,
 # since a row that was put there beforehand is none.
-EDITED: Final = """
+# The same file may have another id of the provider's each time.
+REFILED: Final = """
+(SELECT jsonb_agg(CASE jsonb_typeof(f) WHEN 'object' THEN f - 'file_id' END)
+    FROM jsonb_array_elements(CASE jsonb_typeof(e.attachments) WHEN 'array' THEN e.attachments END) f)
+IS DISTINCT FROM
+(SELECT jsonb_agg(CASE jsonb_typeof(f) WHEN 'object' THEN f - 'file_id' END)
+    FROM jsonb_array_elements(CASE jsonb_typeof(b.attachments) WHEN 'array' THEN b.attachments END) f)
+"""
+EDITED: Final = f"""
 SELECT o.id::text, o.routed_to, o.request_context, o.stranger IS NOT NULL AS shown,
     (SELECT b.id::text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
         AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
         AND (b.received_at, b.id) >= (o.received_at, o.id) AND (b.received_at, b.id) < (e.received_at, e.id)
         AND b.text ~ '[^[:space:]]'
         ORDER BY b.received_at, b.id LIMIT 1) AS spoken,
-    e.text <> (SELECT b.text FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
-        AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
-        AND (b.received_at, b.id) < (e.received_at, e.id) ORDER BY b.received_at DESC, b.id DESC LIMIT 1) AS changed
+    e.text <> b.text OR {REFILED} AS changed, {REFILED} AS refiled
 FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
     AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
+LEFT JOIN LATERAL (SELECT text, attachments FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
+    AND b.endpoint_identity = e.endpoint_identity AND b.sender = e.sender AND b.kind IN ('message', 'edit')
+    AND (b.received_at, b.id) < (e.received_at, e.id) ORDER BY b.received_at DESC, b.id DESC LIMIT 1) b ON true
 WHERE o.kind = 'message' AND o.routed_to IS NOT NULL AND (o.received_at, o.id) < (e.received_at, e.id)
 ORDER BY o.received_at DESC, o.id DESC LIMIT 1
 """
@@ -334,8 +343,9 @@ ORDER BY o.received_at DESC, o.id DESC LIMIT 1
 async def edited(connection: Connection, edit: Record) -> Record | None:
     """Return the message that an edit changes, and its butler, if one got it.
 
-    `changed` is whether these words are others than the last before them, `spoken` the id of the first that had any,
-    whose session is asked them, and `shown` whether the owner was or is to be shown the message.
+    `changed` is whether these words or files are others than the last before them, `refiled` whether the files are,
+    `spoken` the id of the first that had any words, whose session is asked them, and `shown` whether the owner was or
+    is to be shown the message.
     """
     return await connection.fetchrow(EDITED, edit["id"])
 

@@ -54,3 +54,23 @@ async def test_the_owner_is_told_that_a_change_names_another_than_whom_it_went_t
     [told] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
     expected = incoming.NAMES_ANOTHER.format(name="health", named="greeter")
     assert told["envelope"]["delivery"]["message"] == expected
+
+
+async def test_the_owner_is_told_that_files_which_are_replaced_were_asked_about(
+    still_house: House, message: str
+) -> None:
+    """The same file may have another id in the edit; another one has another name, type or size."""
+    number, said = 820_004, f"/health {message}"
+
+    def sent(kind: str, size: int, at: str) -> dict[str, object]:
+        what = {"kind": kind, "external_event_id": f"{OWNER}:{number}:{kind}:{at}"}
+        picture = {"type": "image/jpeg", "size": size, "file_id": at}
+        return event(said, OWNER, number, event=what, payload={"text": said, "attachments": [picture]})
+
+    [session] = await begun(still_house, sent("message", 1000, "first"))
+    told = TOLD, session["request_context"]["request_id"]
+    await begun(still_house, sent("edit", 1000, "again"))
+    assert await still_house.sql.fetch(*told) == []
+    await begun(still_house, sent("edit", 2000, "another"))
+    [row] = await still_house.sql.fetch(*told)
+    assert row["envelope"]["delivery"]["message"] == incoming.OTHER_FILES.format(name="health")
