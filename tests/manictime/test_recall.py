@@ -8,7 +8,7 @@ import pytest
 
 from butlers.butler import ToolCall
 from butlers.modules.manictime.fixture import Record
-from butlers.modules.manictime.forms import APPS, USAGE
+from butlers.modules.manictime.forms import APPS, DOCS, USAGE
 from butlers.modules.manictime.tools.recall import Meant, meant, recall_over
 from butlers.modules.manictime.tools.screenshots import Desk
 from shared.display.day_bar import DayBar, day_bar
@@ -94,6 +94,21 @@ async def test_a_moment_is_told_in_a_sentence(real: Path, question: str, says: s
     assert str(made["text"]).startswith(says)
     assert "\n" not in str(made["text"])
     assert kept == []
+
+
+async def test_a_moment_names_the_place_of_then_and_a_stretch_none(tmp_path: Path) -> None:
+    """One browser goes from one website to the next, and one editor from file to file."""
+    record = Record("A")
+    record.add(USAGE, 1, at(14), 4 * 3600)
+    for group, place, start, seconds in ((2, 3, at(14), 600), (2, 4, at(14, 10), 7200), (1, 2, at(16, 30), 3600)):
+        record.add(APPS, group, start, seconds)
+        record.add(DOCS, place, start, seconds)
+    desk = recorded(tmp_path, record)
+    for clock, where in (("14:05", "github.com"), ("16:00", "docs.example.org"), ("17:00", "main.py")):
+        made, _ = await told(desk, f"2025-01-15 at {clock}")
+        assert f", {where}, " in str(made["text"])
+    made, _ = await told(desk, "2025-01-15")
+    assert str(made["text"]).endswith("Longest at a stretch: Google Chrome, 14:00 to 16:10.")
 
 
 async def test_a_name_that_breaks_lines_stays_on_one_and_is_cut(tmp_path: Path) -> None:

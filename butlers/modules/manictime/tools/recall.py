@@ -131,7 +131,10 @@ def told_moment(ask: Callable[[Mapping[str, object]], Answer], day: date, minute
         if one and distance <= NEAR:
             when = f"At {_clock(minute)} on {long_date(day)}"
             pause = "" if distance == 0 else " nothing is recorded; nearest is"
-            return f"{when}{pause}: {_what(one)}, {one['start'][11:16]} to {one['end'][11:16]}."
+            # A stretch may have gone from one website to the next: this minute alone says where it was then.
+            now = ask({"startDate": iso_text(at), "endDate": iso_text(at + 60)})["segments"] if distance == 0 else []
+            what = _what(now[0]) if now else _short(one["application"])
+            return f"{when}{pause}: {what}, {one['start'][11:16]} to {one['end'][11:16]}."
     return f"Nothing is recorded at {' or '.join(map(_clock, minutes))} on {long_date(day)}."
 
 
@@ -147,7 +150,7 @@ def _clock(minute: int) -> str:
 
 def _what(one: Answer) -> str:
     """Return what a segment is about; the words of others on one line, and short."""
-    place = one.get("website") or str(one.get("document") or "").rpartition("/")[2]
+    place = one.get("website") or str(one.get("document") or "").replace("\\", "/").rpartition("/")[2]
     return ", ".join(_short(name) for name in (one["application"], place) if name)
 
 
@@ -166,7 +169,8 @@ def told_day(made: Answer, bar: DayBar) -> str:
         lines.append(f"{', '.join(tops)}.")
     if made["segments"]:
         one = max(made["segments"], key=lambda segment: float(segment["durationMinutes"]))
-        lines.append(f"Longest at a stretch: {_what(one)}, {one['start'][11:16]} to {one['end'][11:16]}.")
+        what = _short(one["application"])
+        lines.append(f"Longest at a stretch: {what}, {one['start'][11:16]} to {one['end'][11:16]}.")
     return "\n".join(lines)
 
 
