@@ -9,6 +9,7 @@ from butlers.butler import Answer, Arguments, Components, Context, Module, NoCon
 from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record, after_commit
 from shared.errors import InvalidInput
+from shared.gate.accept import accept
 from shared.hashing import digest
 from shared.storage import contacts, schedules
 from shared.storage.schedules import Schedule
@@ -130,6 +131,7 @@ def _reminder(arguments: Arguments, now: datetime, new_id: str) -> Schedule:
         given["at"] = (now + _span(given.pop("in"))).isoformat()
     name = f"reminder-{digest('reminder.v1', new_id)[:12]}"
     told = {"channel": channel, "message": text}
+    accept("reminder", told)  # what `notify` would refuse then is refused now
     return when.read_schedule({**given, "name": name, "tool": "notify", "arguments": told}, when.machine_zone())
 
 

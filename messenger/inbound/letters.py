@@ -100,8 +100,9 @@ def _said(letter: Letter, answered: Row | None, endpoint: str) -> Parted:
 def _text(letter: Letter, said: Parted) -> str:
     """Return what was said, below the subject, which an answer has from somebody else."""
     subject = "" if letter.is_answer else letter.subject.strip()
+    beyond = BEYOND if letter.is_cut else ""
     if not said.own:
-        return "" if said.quoted else subject
-    own = said.own + (BEYOND if letter.is_cut else "")
+        return "" if said.quoted else (subject + beyond).strip()
+    own = said.own + beyond
     head = "" if not subject or own.startswith(subject) else f"Subject: {subject}\n\n"
     return within(head + own, LONGEST_WORDS)

@@ -5,7 +5,8 @@ from migrations.raw import execute
 revision = "0101"
 down_revision = "0100"
 
-# INVARIANT: in the transaction in which a channel begins to reach people. What the owner writes since is not in it.
+# INVARIANT: in the transaction in which a channel begins to reach people. What such work has asked of another butler
+# ends with it; what the owner writes since does not.
 ENDS = """
 CREATE FUNCTION shared.end_played() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
@@ -16,6 +17,7 @@ BEGIN
             || 'reached people. It was asked: “' || left(s.prompt, 200) || '”', 1000)
     WHERE s.ended_at IS NULL AND s.prompt IS NOT NULL
         AND coalesce((SELECT i.endpoint_identity FROM switchboard.inbox i WHERE i.id = s.id),
+            (SELECT i.endpoint_identity FROM switchboard.inbox i WHERE i.id = s.chain),
             s.request_context ->> 'source_endpoint_identity') IN ('1', 'butlers@sandbox.test');
     RETURN NULL;
 END $$;

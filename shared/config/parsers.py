@@ -147,8 +147,8 @@ def mailbox_url(text: str) -> str:
 def database_url(text: str) -> str:
     """Return a PostgreSQL URL as libpq reads it, several hosts and socket folders included.
 
-    An @ after the first / ends a login that is not encoded, which would be taken for a host, and shown as one.
+    An @ after the first /, ? or # ends a login that is not encoded, which would be taken for a host, and shown as one.
     """
-    if not re.fullmatch(r"postgres(?:ql)?://[^/\s]*(?:/[^@\s]*)?", text):
+    if not re.fullmatch(r"postgres(?:ql)?://[^/?#\s]*(?:[/?#][^@\s]*)?", text):
         raise ValueError("a URL such as postgresql://user:password@host:5432/database, with its login percent-encoded")
     return text

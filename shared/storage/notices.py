@@ -91,15 +91,21 @@ class Reader:
     nonce: str = ""
     # Whether the owner's words may reach it here, instead of beginning a session of their own.
     hears: bool = False
+    # Whether it is a program that need not see to what it is shown: it is shown nothing that the owner said or decided.
+    may_ignore: bool = False
 
 
 # INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written is shown nothing;
-# whoever claims sessions waits for neither.
+# whoever claims sessions waits for neither. A script reads nothing behind its results.
 READER = """
-SELECT coalesce(nonce, '') AS nonce, hears FROM shared.sessions
-WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
+SELECT coalesce(nonce, '') AS nonce, hears, runtime IS NOT DISTINCT FROM 'command' AS may_ignore FROM shared.sessions
+WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL AND runtime IS DISTINCT FROM 'script'
+FOR KEY SHARE
 """
-CLIENT = "SELECT '' AS nonce, false AS hears FROM shared.client_tokens WHERE jti = $1 AND butler = $2 AND notices"
+CLIENT = """
+SELECT '' AS nonce, false AS hears, false AS may_ignore FROM shared.client_tokens
+WHERE jti = $1 AND butler = $2 AND notices
+"""
 
 
 async def reader(connection: Connection, butler: str, who: str, kind: str) -> Reader | None:
@@ -109,7 +115,7 @@ async def reader(connection: Connection, butler: str, who: str, kind: str) -> Re
         if kind == "session"
         else connection.fetchrow(CLIENT, who, butler)
     )
-    return Reader(who, row["nonce"], row["hears"]) if row is not None else None
+    return Reader(who, **row) if row is not None else None
 
 
 READ = """
@@ -133,6 +139,7 @@ SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM s
     trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR NOT (source = 'owner' AND kind = 'message'))
+    AND NOT ($5 AND trust = 'owner')
 ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
 """
 
@@ -142,7 +149,7 @@ async def to_show(connection: Connection, butler: str, by: Reader, ago: float | 
 
     What it was shown before a call of its that began so many seconds `ago` is noted as done by the same statement.
     """
-    return await connection.fetch(WAITING, butler, by.id, ago, by.hears)
+    return await connection.fetch(WAITING, butler, by.id, ago, by.hears, by.may_ignore)
 
 
 SHOWN = """

@@ -74,13 +74,13 @@ async def has_runtime(connection: Connection, name: str) -> bool:
     return bool(await connection.fetchval(HAS_RUNTIME, name))
 
 
-# A butler that is down for a while stays known: what is written to it waits for it, and goes to no other.
+# A butler that is down for a while stays known, if it reads: what is written to it waits, and goes to no other.
 # INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of for good.
 FORGET = """
 DELETE FROM switchboard.butlers b
 WHERE last_seen_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $3::interval
-    OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval AND EXISTS (
-        SELECT FROM switchboard.butlers other WHERE other.name = b.name AND other.last_seen_at > b.last_seen_at))
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval AND (NOT has_runtime OR EXISTS (
+        SELECT FROM switchboard.butlers other WHERE other.name = b.name AND other.last_seen_at > b.last_seen_at)))
 """
 MARK_GONE = """
 UPDATE switchboard.butlers SET status = 'gone'

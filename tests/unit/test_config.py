@@ -117,6 +117,7 @@ BAD = [
     ("DATABASE_URL", "postgresql+asyncpg://u:s3cr3t@h/d"),
     ("DATABASE_URL", "mysql://u:s3cr3t@h/d"),
     ("DATABASE_URL", "postgresql://u:ab/s3cr3t@h/d"),
+    ("DATABASE_URL", "postgresql://u:12#s3cr3t@h/d"),
     ("BUTLERS_HOST", "http://0.0.0.0"),
     ("BUTLERS_HOST", "a b"),
     ("BUTLERS_PORT_BASE", "80"),

@@ -23,6 +23,10 @@ from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import admitted, enqueue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+ITS_QUESTION = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, asked_by, chain, depth)
+VALUES (gen_random_uuid(), 'health', 'butler', 'x', 'greeter', $1, 1) RETURNING id
+"""
 BY_MAIL = """
 UPDATE switchboard.inbox SET channel = 'email', request_context = request_context || '{"source_channel": "email"}'
 WHERE text = $1
@@ -126,9 +130,11 @@ async def test_what_was_begun_in_the_sandbox_ends_when_a_channel_reaches_people(
 ) -> None:
     [session] = await begun(still_house, event(message, OWNER))
     assert session["status"] == "waiting"
+    asked = await still_house.sql.fetchval(ITS_QUESTION, session["id"])
     async with mail_is_live(still_house):
         row = await still_house.row("SELECT status, untold FROM shared.sessions WHERE id = $1", session["id"])
-    assert row["status"] == "stopped"
+        also = await still_house.row("SELECT status FROM shared.sessions WHERE id = $1", asked)
+    assert (row["status"], also["status"]) == ("stopped", "stopped"), "also what it has asked of another butler"
     assert f"It was asked: “{message}”" in row["untold"]
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from butlers.runtime.registry import RUNTIMES
 from butlers.sessions.course import lose
 from butlers.sessions.notices import Showing, settle
 from butlers.sessions.prompt import worded
@@ -15,7 +16,7 @@ from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice
 from tests.integration.daemon.test_daemon import Served
-from tests.integration.daemon.test_notices import OVER, begun, butler, claim, empty, reads, states, words
+from tests.integration.daemon.test_notices import OVER, added, begun, butler, claim, empty, reads, states, words
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BEGIN: Final[str] = import_module("migrations.versions.0099_words_told_in_vain").BEGIN
@@ -108,3 +109,18 @@ async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_ow
             await lose(connection, claimed, "It was killed.", None)
         untold = await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(claimed.id))
         assert ("“The one to Rotterdam.”" in untold) == is_last
+
+
+async def test_a_program_that_need_not_see_to_them_is_told_no_words_of_the_owners(butler: Served) -> None:
+    assert not RUNTIMES["command"].is_told
+    _, bearer = await begun(butler.house, is_told=False, runtime="command")
+    message_id = await words(butler.house)
+    async with butler.house.context("messenger").db.work() as connection:
+        answer = Notice("owner", "answer", "The one to Rotterdam.", trust="owner", priority="high", wakes=True)
+        await notices.add(connection, "greeter", answer)
+    await added(butler.house)
+    block = await reads(butler, bearer)
+    assert ('source="watch"' in block, "Rotterdam" in block, "blue" in block) == (True, False, False)
+    own = await claim(butler.house)
+    assert own is not None
+    assert own.id == message_id

@@ -23,7 +23,6 @@ from butlers.butler import Butler, Components, Daemon, Result, Tool, ToolCall
 from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.daemon.discovery import keep_token
-from butlers.runtime.registry import RUNTIMES
 from butlers.sessions.notices import BEGINS, WAITED_SECONDS, begin_one, settle, taken
 from butlers.sessions.prompt import worded
 from shared.auth import keystore
@@ -224,12 +223,18 @@ async def test_of_calls_at_once_one_takes_what_waits(butler: Served, token: str)
 
 
 async def begun(
-    house: House, *, hears: bool = True, is_told: bool = True, prompt: str = "Paint.", cause: str = "ask"
+    house: House,
+    *,
+    hears: bool = True,
+    is_told: bool = True,
+    prompt: str = "Paint.",
+    cause: str = "ask",
+    runtime: str = "agent",
 ) -> tuple[Claimed, str]:
     """A session that runs, as its runner claims it, and its token."""
     session_id, context = str(uuid4()), house.context("greeter")
     limits = {"minutes": 1.0, "turns": 1.0, "tokens": 1.0, "dollars": 1.0}
-    terms = Terms("agent", "me", 3, timedelta(minutes=1), limits, 9.0, nonce=NONCE, hears=hears, is_told=is_told)
+    terms = Terms(runtime, "me", 3, timedelta(minutes=1), limits, 9.0, nonce=NONCE, hears=hears, is_told=is_told)
     async with context.db.work() as connection:
         await sessions.enqueue(connection, session_id=session_id, butler="greeter", cause=cause, prompt=prompt)
         claimed = await sessions.claim_waiting(connection, "greeter", terms)
@@ -393,16 +398,6 @@ async def test_words_that_are_cut_are_read_whole_by_their_id_and_by_their_reader
     await reads(butler, bearer)
     for who, whole in ((bearer, [changed]), ((await begun(butler.house))[1], [])):
         assert await asked_for(butler, who, id=message_id) == whole
-
-
-async def test_a_program_that_need_not_see_to_them_is_told_no_words_of_the_owners(butler: Served) -> None:
-    assert not RUNTIMES["command"].is_told
-    _, bearer = await begun(butler.house, is_told=False)
-    message_id = await words(butler.house)
-    await added(butler.house)
-    assert "Make it blue." not in (block := await reads(butler, bearer))
-    assert 'source="watch"' in block
-    assert [own.id for own in [await claim(butler.house)] if own] == [message_id]
 
 
 async def test_the_owner_s_words_that_nobody_was_told_begin_a_session_and_are_told_no_other(butler: Served) -> None:

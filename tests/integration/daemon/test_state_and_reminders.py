@@ -133,6 +133,7 @@ async def test_a_reminder_without_a_channel_goes_where_the_owner_is_really_told(
         ({"text": "x", "in": "20m", "cron": "0 9 * * *"}, "A reminder says when by one of `at`, `in` and `cron`."),
         ({"text": "x", "in": "soon"}, "`in` is no span of time up to ten years."),
         ({"text": "x", "in": "9" * 400 + "d"}, "`in` is no span of time up to ten years."),
+        ({"text": "x" * 10_001, "in": "20m"}, "Parameter 'message' has 10001 characters; at most 10000 are allowed."),
         ({"text": "x", "in": "20m", "channel": "fax"}, "`channel` is not one of telegram, email."),
     ],
 )

@@ -103,6 +103,9 @@ async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: Hous
     assert one is not None
     assert two is not None
     assert [(each.id, each.limits["dollars"]) for each in (one, two)] == [(first, 1.0), (second, 0.5)]
+    async with still_house.context("greeter").db.work() as connection:
+        for each in (one, two):  # of what runs nobody knows yet what it will have cost
+            await sessions.note(connection, each, {"dollars": each.limits["dollars"]})
     assert await claim(still_house, terms(at_once=3, dollars_per_day=1.5)) is None
     assert (await row(still_house, third))["status"] == "waiting"
     await finish(still_house, one, dollars=1.0)
