@@ -96,11 +96,10 @@ class Reader:
 
 
 # INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written is shown nothing;
-# whoever claims sessions waits for neither. A script reads nothing behind its results.
+# whoever claims sessions waits for neither.
 READER = """
 SELECT coalesce(nonce, '') AS nonce, hears, runtime IS NOT DISTINCT FROM 'command' AS may_ignore FROM shared.sessions
-WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL AND runtime IS DISTINCT FROM 'script'
-FOR KEY SHARE
+WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
 """
 CLIENT = """
 SELECT '' AS nonce, false AS hears, false AS may_ignore FROM shared.client_tokens
