@@ -37,6 +37,7 @@ structlog.configure(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", default="1", help="of the attack corpus, try every n-th attempt of each class only")
     parser.addoption("--modes", default="", help="The shapes of the fleet to run all tests in: one,each,two")
     told = "Run in these shapes what runs in others without this option, and nothing else"
     parser.addoption("--more-modes", default="", help=told)

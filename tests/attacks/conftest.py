@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import pytest
 import pytest_asyncio
 
 if TYPE_CHECKING:
@@ -12,11 +11,6 @@ if TYPE_CHECKING:
     from tests.rig.bench import Bench
 
 Attacked = Callable[[str, Mapping[str, str]], Awaitable["World"]]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--every`."""
-    parser.addoption("--every", default="1", help="Try every n-th attempt of each class only")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
