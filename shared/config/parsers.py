@@ -149,6 +149,11 @@ def database_url(text: str) -> str:
 
     An @ after the first /, ? or # ends a login that is not encoded, which would be taken for a host, and shown as one.
     """
+    expected = "a URL such as postgresql://user:password@host:5432/database, with its login percent-encoded"
     if not re.fullmatch(r"postgres(?:ql)?://[^/?#\s]*(?:[/?#][^@\s]*)?", text):
-        raise ValueError("a URL such as postgresql://user:password@host:5432/database, with its login percent-encoded")
+        raise ValueError(expected)
+    try:
+        urlsplit(text)
+    except ValueError:  # a [ or ] outside a host
+        raise ValueError(expected) from None
     return text

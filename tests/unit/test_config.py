@@ -212,6 +212,13 @@ def test_a_database_url_is_dumped_without_its_password(url: str) -> None:
     assert settings.database_url == Secret(url)
 
 
+@pytest.mark.parametrize("login", ["u:[s3cr3t", "u:s3]cr3t", "u:a@b/c@d"])
+def test_a_database_url_whose_login_is_not_encoded_is_refused_without_showing_it(login: str) -> None:
+    with pytest.raises(Misconfigured, match="percent-encoded") as refused:
+        Settings.from_env({"DATABASE_URL": f"postgresql://{login}@h/d"})
+    assert "s3cr3t" not in str(refused.value)
+
+
 def test_what_is_dumped_can_be_given_back() -> None:
     settings = Settings.from_env(PLAIN)
     assert Settings.from_env(dump(settings)) == settings
