@@ -60,7 +60,7 @@ def flaws(records: Sequence[dict[str, Any]], keys: Sequence[str]) -> Iterator[st
     # What committed late is covered by the next seal.
     before = max(reach[:-1], default=0)
     yield from (
-        f"Line {number} is among the sealed ones, and no seal covers it: it was inserted."
+        f"Line {number} is among the sealed ones, and no seal covers it: it was inserted, or held back by its writer."
         for number in sorted(set(lines) - sealed)
         if number <= before
     )

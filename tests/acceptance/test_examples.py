@@ -59,6 +59,7 @@ def at_once(toml: str, data: Path, day: date) -> str:
     for said, instead in (
         ('data = "manictime-data"', f'data = "{data}"\ntimezone = "Europe/Vienna"'),
         ('cron = "0 18 * * mon-fri"', f'at = "{soon}"'),
+        ('catch_up = "skip"', 'catch_up = "once"'),
         ('prompt = "today"', f'prompt = "{day}"'),
     ):
         assert toml.count(said) == 1
