@@ -156,11 +156,18 @@ async def renew(hand: Hand) -> None:
 
 
 async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]) -> None:
-    """Let the rows be as the butler's file says."""
+    """Let the rows be as the butler's file says.
+
+    INVARIANT: what repeats is due no later than at its first time from now, whatever a wrong clock has written.
+    """
     now = await schedules.now(connection)
     for one in wanted:
         await schedules.follow(connection, butler, one, first_due(one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
+    for row in await schedules.of(connection, butler):
+        first = first_due(schedules.schedule_of(row), now) if row["cron"] is not None else None
+        if first is not None and row["next_due_at"] is not None and row["next_due_at"] > first:
+            await schedules.move(connection, row["id"], first)
 
 
 async def end_unrun(connection: Connection, context: Context) -> bool:

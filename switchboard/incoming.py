@@ -280,12 +280,12 @@ async def _change(
     is_emptied = not message.text.strip() and original["spoken"] is not None
     said = "what it said before" if is_emptied else message.text
     is_work = not row["is_played"] and begins_work(replace(message, kind=OWN_WORDS, text=said), butler, rules)
-    is_asked = False
+    is_reworded = False
     if is_work and original["spoken"] is not None and not is_emptied:
         async with _as_it_may(connection, "an edit changed nothing", row["id"]):
             # What it is asked about is what came with the first of them.
-            is_asked = await sessions.change_prompt(connection, original["spoken"], row["text"])
-            is_asked = is_asked and not original["refiled"]
+            is_reworded = await sessions.change_prompt(connection, original["spoken"], row["text"])
+    is_asked = is_reworded and not original["refiled"]
     if original["changed"] and (original["shown"] or not is_work) and not message.from_owner:
         # What the owner says yes to may answer these words, and not those that were shown.
         await inbox.show_changed(connection, row["id"])
@@ -294,7 +294,7 @@ async def _change(
         return None
     if not await registry.has_runtime(connection, butler):
         return None
-    late = OTHER_FILES if original["refiled"] else CHANGED_TOO_LATE
+    late = CHANGED_TOO_LATE if original["reworded"] and not is_reworded else OTHER_FILES
     told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else late
     return original, told.format(name=butler, named=another)
 

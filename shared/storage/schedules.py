@@ -52,7 +52,6 @@ async def now(connection: Connection) -> datetime:
 
 
 # What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence.
-# INVARIANT: what repeats is due no later than at its first time from now, whatever a clock that was ahead has written.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -61,8 +60,7 @@ ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, 
     zone = EXCLUDED.zone, prompt = EXCLUDED.prompt, tool = EXCLUDED.tool, arguments = EXCLUDED.arguments,
     catch_up = EXCLUDED.catch_up,
     next_due_at = CASE WHEN (s.cron, s.once_at, s.zone) IS NOT DISTINCT FROM (EXCLUDED.cron, EXCLUDED.once_at,
-        EXCLUDED.zone) AND (s.cron IS NULL OR s.next_due_at <= EXCLUDED.next_due_at) THEN s.next_due_at
-        ELSE EXCLUDED.next_due_at END
+        EXCLUDED.zone) THEN s.next_due_at ELSE EXCLUDED.next_due_at END
 """
 
 
@@ -121,8 +119,8 @@ async def source_of(connection: Connection, butler: str, name: str) -> Source | 
 
 
 OF = """
-SELECT s.name, s.source, s.cron, s.once_at, s.zone, s.prompt, s.tool, s.arguments, s.catch_up, s.next_due_at,
-    o.due_at AS last_due_at, o.status AS last_status, o.outcome AS last_outcome
+SELECT s.id::text, s.name, s.source, s.cron, s.once_at, s.zone, s.prompt, s.tool, s.arguments, s.catch_up,
+    s.next_due_at, o.due_at AS last_due_at, o.status AS last_status, o.outcome AS last_outcome
 FROM shared.schedules s LEFT JOIN LATERAL (SELECT due_at, status, outcome FROM shared.occurrences
     WHERE schedule_id = s.id ORDER BY due_at DESC LIMIT 1) o ON true
 WHERE s.butler = $1 ORDER BY s.next_due_at NULLS LAST, s.name LIMIT 1000

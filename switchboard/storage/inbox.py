@@ -329,7 +329,7 @@ SELECT o.id::text, o.routed_to, o.request_context, o.stranger IS NOT NULL AS sho
         AND (b.received_at, b.id) >= (o.received_at, o.id) AND (b.received_at, b.id) < (e.received_at, e.id)
         AND b.text ~ '[^[:space:]]'
         ORDER BY b.received_at, b.id LIMIT 1) AS spoken,
-    e.text <> b.text OR {REFILED} AS changed, {REFILED} AS refiled
+    e.text <> b.text OR {REFILED} AS changed, e.text <> b.text AS reworded, {REFILED} AS refiled
 FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
     AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
 LEFT JOIN LATERAL (SELECT text, attachments FROM switchboard.inbox b WHERE b.channel = e.channel AND b.thread = e.thread
@@ -343,7 +343,7 @@ ORDER BY o.received_at DESC, o.id DESC LIMIT 1
 async def edited(connection: Connection, edit: Record) -> Record | None:
     """Return the message that an edit changes, and its butler, if one got it.
 
-    `changed` is whether these words or files are others than the last before them, `refiled` whether the files are,
+    `changed` is whether these words (`reworded`) or files (`refiled`) are others than the last before them,
     `spoken` the id of the first that had any words, whose session is asked them, and `shown` whether the owner was or
     is to be shown the message.
     """

@@ -97,13 +97,17 @@ async def test_a_moment_is_told_in_a_sentence(real: Path, question: str, says: s
 
 
 async def test_a_moment_names_the_place_of_then_and_a_stretch_none(tmp_path: Path) -> None:
-    """One browser goes from one website to the next, and one editor from file to file."""
+    """One browser goes from one website to the next, and one editor from file to file; a switch of seconds is none."""
     record = Record("A")
     record.add(USAGE, 1, at(14), 4 * 3600)
     for group, place, start, seconds in ((2, 3, at(14), 600), (2, 4, at(14, 10), 7200), (1, 2, at(16, 30), 3600)):
         record.add(APPS, group, start, seconds)
         record.add(DOCS, place, start, seconds)
+    record.add(APPS, 2, at(17, 30), 20)
+    record.add(APPS, 1, at(17, 30, 20), 600)
     desk = recorded(tmp_path, record)
+    made, _ = await told(desk, "2025-01-15 at 17:30")
+    assert str(made["text"]).endswith(": Visual Studio Code, 16:30 to 17:40.")
     for clock, where in (("14:05", "github.com"), ("16:00", "docs.example.org"), ("17:00", "main.py")):
         made, _ = await told(desk, f"2025-01-15 at {clock}")
         assert f", {where}, " in str(made["text"])

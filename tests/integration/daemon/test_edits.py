@@ -74,3 +74,20 @@ async def test_the_owner_is_told_that_files_which_are_replaced_were_asked_about(
     await begun(still_house, sent("edit", 2000, "another"))
     [row] = await still_house.sql.fetch(*told)
     assert row["envelope"]["delivery"]["message"] == incoming.OTHER_FILES.format(name="health")
+
+
+async def test_the_owner_is_told_that_words_which_are_replaced_with_the_files_came_too_late(
+    still_house: House, message: str
+) -> None:
+    number = 820_005
+
+    def sent(kind: str, said: str, size: int) -> dict[str, object]:
+        what = {"kind": kind, "external_event_id": f"{OWNER}:{number}:{kind}"}
+        picture = {"type": "image/jpeg", "size": size, "file_id": "one"}
+        return event(said, OWNER, number, event=what, payload={"text": said, "attachments": [picture]})
+
+    [session] = await begun(still_house, sent("message", f"/health pay 10 {message}", 1000))
+    await still_house.sql.execute(OPEN)
+    await begun(still_house, sent("edit", f"/health pay 20 {message}", 2000))
+    [row] = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
+    assert row["envelope"]["delivery"]["message"] == incoming.CHANGED_TOO_LATE.format(name="health")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -15,7 +15,7 @@ from butlers.scheduler import Hand, Scheduler, claim, follow
 from butlers.schedules import read_schedule
 from shared.auth.tokens import Caller
 from shared.errors import ButlersError, InvalidInput
-from shared.storage import occurrences, sessions
+from shared.storage import occurrences, schedules, sessions
 from shared.storage.schedules import Schedule
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST, eventually, until
@@ -51,7 +51,7 @@ def another(house: House, **timings: float | timedelta) -> Context:
     return replace(house.context(BUTLER, **timings), instance=f"{BUTLER}@{uuid4()}")
 
 
-DUE_WITHIN_A_DAY: Final = "SELECT next_due_at < clock_timestamp() + interval '1 day' FROM shared.schedules"
+SOON: Final = "next_due_at < clock_timestamp() + interval '1 day'"
 
 
 def counting(name: str, **more: object) -> Schedule:
@@ -143,10 +143,17 @@ async def test_what_is_in_hand_is_kept_and_nobody_else_takes_it(still_house: Hou
 
 
 async def test_what_repeats_is_due_again_whatever_a_wrong_clock_has_written(still_house: House) -> None:
-    await given(still_house, counting("daily"), "'2199-01-01Z'")
+    """Of the butler's file and of its own making alike; what comes once stays as far ahead as it was set."""
+    await given(still_house, counting("daily"))
+    at = datetime(2199, 1, 1, tzinfo=UTC)
+    once = read_schedule({"name": "once", "at": at.isoformat(), "tool": "count"}, "UTC")
     async with still_house.context(BUTLER).db.work() as connection:
+        await schedules.add_own(connection, BUTLER, counting("its_own"), at)
+        await schedules.add_own(connection, BUTLER, once, at)
+        await still_house.sql.execute("UPDATE shared.schedules SET next_due_at = '2199-01-01Z'")
         await follow(connection, BUTLER, [counting("daily")])
-    assert await still_house.sql.fetchval(DUE_WITHIN_A_DAY)
+    due = await still_house.sql.fetch(f"SELECT name, {SOON} FROM shared.schedules ORDER BY name")
+    assert list(map(tuple, due)) == [("daily", True), ("its_own", True), ("once", False)]
 
 
 async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(still_house: House) -> None:

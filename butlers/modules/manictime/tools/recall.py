@@ -133,7 +133,8 @@ def told_moment(ask: Callable[[Mapping[str, object]], Answer], day: date, minute
             pause = "" if distance == 0 else " nothing is recorded; nearest is"
             # A stretch may have gone from one website to the next: this minute alone says where it was then.
             now = ask({"startDate": iso_text(at), "endDate": iso_text(at + 60)})["segments"] if distance == 0 else []
-            what = _what(now[0]) if now else _short(one["application"])
+            here = [part for part in now if part["application"] == one["application"]]
+            what = _what(here[0]) if here else _short(one["application"])
             return f"{when}{pause}: {what}, {one['start'][11:16]} to {one['end'][11:16]}."
     return f"Nothing is recorded at {' or '.join(map(_clock, minutes))} on {long_date(day)}."
 
