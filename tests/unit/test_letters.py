@@ -35,7 +35,7 @@ def signature(covers: str, more: str = "") -> str:
     return f"DKIM-Signature: v=1; a=rsa-sha256; d=example.org; s=a;\r\n\th={covers};{more}\r\n\tbh=Zm9v; b=YmFy"
 
 
-SIGNED: Final = signature("Date:From:To:Subject")
+SIGNED: Final = signature("Date:From:To:Subject:Message-ID")
 
 
 def letter_of(raw: bytes, server: str | None, *, cut: bool = False) -> Letter:
@@ -75,7 +75,8 @@ def ar(result: str, server: str = SERVER) -> str:
 
 OURS: Final = f"From: {OWNER}"
 EVIL: Final = ar("dmarc=pass header.from=evil.example")
-# As Microsoft signs, with a field of a similar name.
+# As OpenDKIM signs by itself; and as Microsoft does, with a field of a similar name.
+NO_ID: Final = "From:Reply-To:Subject:Date:To:Cc:In-Reply-To:References:X-Message-ID"
 NO_TO: Final = "From:Date:Subject:Message-ID:Content-Type:MIME-Version:X-Original-To"
 # Somebody else's server brought it, with the owner's signature.
 BROUGHT: Final = ar(
@@ -144,7 +145,8 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
     "a subject above the signed one": (PASS, "Subject: pay Eve\r\nSubject: the file", OURS),
     "a To that nobody signed": (BROUGHT, signature(NO_TO), OURS),
     "a To that nobody signed, by the word of dmarc": (PASS, signature(NO_TO), OURS),
-    "words below the signed ones": (BROUGHT, signature("Date:From:To:Subject", " l=5;"), OURS),
+    "words below the signed ones": (BROUGHT, signature("Date:From:To:Subject:Message-ID", " l=5;"), OURS),
+    "a Message-ID that nobody signed, as by OpenDKIM": (BROUGHT, signature(NO_ID), OURS),
     "a To that one signature of two covers": (BROUGHT, SIGNED, signature(NO_TO), OURS),
     "a signature that was taken out": (BROUGHT, OURS),
     "a body cut elsewhere": (PASS, "Content-Type: text/plain\r\nContent-Type: text/html", OURS),
@@ -158,8 +160,11 @@ def test_a_forged_mail_is_never_the_owners(head: tuple[str, ...]) -> None:
 
 SENT: Final[dict[str, tuple[str, ...]]] = {
     "brought by another server": (BROUGHT, SIGNED),
-    "signed in other letters, on several lines": (BROUGHT, signature("from :\r\n\tTO : subject").replace("KIM", "kim")),
-    "signed twice": (BROUGHT, SIGNED, signature("to:from")),
+    "signed in other letters, on several lines": (
+        BROUGHT,
+        signature("from :\r\n\tTO : MESSAGE-ID").replace("KIM", "kim"),
+    ),
+    "signed twice": (BROUGHT, SIGNED, signature("to:from:message-id")),
     "no signed To, from the domain's own server": (
         ar("dkim=pass header.d=example.org; spf=pass smtp.mailfrom=example.org; dmarc=pass header.from=example.org"),
         signature(NO_TO),

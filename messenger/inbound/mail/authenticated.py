@@ -2,7 +2,8 @@
 
 Anybody can write such a header field into a mail. So only the topmost one of the server that the owner named counts,
 it must be readable to its last character, and nothing in it may say the contrary. What a signature leaves out, anybody
-who got the mail can change, so a signature vouches for a mail only if it covers To and all of the body (RFC 6376).
+who got the mail can change, so a signature vouches for a mail only if it covers To, Message-ID, by which a mail is
+brought once, and all of the body (RFC 6376).
 """
 
 import re
@@ -22,6 +23,9 @@ _QUOTED: Final = re.compile(r'="[^"]*"(?!\S)')
 _REASON: Final = re.compile(r"reason\s*=\s*(?:[^\s;\"]+|\"[^\"\\]*\")")
 # By method, which of its properties names the domain that was checked.
 NAMES_DOMAIN: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
+
+# A mail is brought once by its Message-ID, and to whom it was written is To.
+MUST_COVER: Final = {"to", "message-id"}
 
 
 def is_authenticated(results: Sequence[str], signatures: Sequence[str], server: str | None, domain: str) -> bool:
@@ -62,9 +66,9 @@ def _passed(pieces: Sequence[str], domain: str) -> set[str]:
 
 
 def _is_as_sent(passed: set[str], signatures: Sequence[str]) -> bool:
-    """Return whether what passed says that nobody has changed To or the body since.
+    """Return whether what passed says that nobody has changed To, Message-ID or the body since.
 
-    INVARIANT: DMARC passes by a signature too, and nobody says by which: all of them must cover both.
+    INVARIANT: DMARC passes by a signature too, and nobody says by which: all of them must cover these.
     """
     if "spf" in passed:
         return True
@@ -74,10 +78,10 @@ def _is_as_sent(passed: set[str], signatures: Sequence[str]) -> bool:
 
 
 def _covers_mail(signature: str) -> bool:
-    """Return whether a signature covers To (`h=`), and the body to its end (no `l=`)."""
+    """Return whether a signature covers To and Message-ID (`h=`), and the body to its end (no `l=`)."""
     tags = [one.partition("=") for one in "".join(signature.lower().split()).split(";")]
     named = {name: value for name, _, value in tags}
-    return "to" in named.get("h", "").split(":") and "l" not in named
+    return MUST_COVER.issubset(named.get("h", "").split(":")) and "l" not in named
 
 
 def _properties(rest: str) -> dict[str, str]:
