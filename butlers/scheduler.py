@@ -33,7 +33,6 @@ FAILED_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 300.0
 # A tool of these names may be called again under the same occurrence: what it sends, it sends once.
 REPEATABLE: Final = frozenset({"notify"})
-WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."
 WHY_WAITS: Final = "The session of an earlier time still waits to begin."
 WHY_UNCERTAIN: Final = "The process that called the tool ended before the tool answered, so it may have happened."
 Call = Callable[[str, Mapping[str, object], str], Awaitable[Result]]
@@ -165,7 +164,8 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
         await schedules.follow(connection, butler, one, first_due(one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
     for row in await schedules.of(connection, butler):
-        first = first_due(schedules.schedule_of(row), now) if row["cron"] is not None else None
+        # Without what has passed, it is next due at its first time from now.
+        first = turn(schedules.schedule_of(row), now, now).then
         if first is not None and row["next_due_at"] is not None and row["next_due_at"] > first:
             await schedules.move(connection, row["id"], first)
 
@@ -193,8 +193,8 @@ async def claim(connection: Connection, context: Context, most: int, held: Colle
         await schedules.move(connection, due.id, what.then)
         comes_again = due.schedule.prompt is not None and due.schedule.cron is not None
         waits = comes_again and await session_list.waits(connection, name, due.schedule.cause)
-        if waits or not what.runs:
-            await occurrences.skip(connection, name, due, WHY_SKIPPED if not what.runs else WHY_WAITS)
+        if waits or what.skipped:
+            await occurrences.skip(connection, name, due, what.skipped or WHY_WAITS)
             continue
         occurrence = await occurrences.claim_due(connection, name, due, holder, lease)
         if occurrence is not None and due.schedule.prompt is not None:

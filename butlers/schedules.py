@@ -30,6 +30,10 @@ KEYS: Final[Mapping[str, str]] = {
 }
 LATE: Final = timedelta(seconds=60)
 """What is due longer ago than this was missed; a process that is busy is late by less."""
+WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."
+WHY_UNREADABLE: Final = "Its time or its zone cannot be read. It does not come again; make it anew."
+# What comes of an expression or a zone that nobody can read.
+UNREADABLE: Final = (CronSimError, AssertionError, LookupError, OSError, ValueError)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}", re.ASCII)
 _FIELDS: Final = 5
 _LONGEST: Final = {"prompt": 20_000, "tool": 128, "cron": 200, "arguments": 60_000}
@@ -84,22 +88,26 @@ def first_due(schedule: Schedule, now: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What becomes of a schedule that is due: whether it is carried out now, and when it is due next."""
+    """What becomes of a schedule that is due: why it is not carried out now, if it is not, and when it is due next."""
 
-    runs: bool
+    skipped: str | None
     then: datetime | None
 
 
 def turn(schedule: Schedule, due_at: datetime, now: datetime) -> Turn:
     """Choose for a schedule that is due: of what was missed, one is made up for, or none.
 
-    What is missed and skipped is not carried out, and the next one is the first that is not missed.
+    What is missed and skipped is not carried out, and the next one is the first that is not missed. What cannot be
+    read, as by a later program, or where a zone is no more, is due never again.
     """
     missed = due_at < now - LATE
-    runs = not missed or schedule.catch_up == "once"
+    skipped = WHY_SKIPPED if missed and schedule.catch_up == "skip" else None
     if schedule.cron is None:
-        return Turn(runs, None)
-    return Turn(runs, next_due(schedule.cron, schedule.zone, max(due_at, now if runs else now - LATE)))
+        return Turn(skipped, None)
+    try:
+        return Turn(skipped, next_due(schedule.cron, schedule.zone, max(due_at, now - LATE if skipped else now)))
+    except UNREADABLE:
+        return Turn(WHY_UNREADABLE, None)
 
 
 def read_schedule(raw: Mapping[str, object], zone: str) -> Schedule:

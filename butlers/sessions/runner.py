@@ -205,7 +205,9 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
             lineage = f"told:{row['id']}:{row['attempt']}:{row['status']}"
             answer = await tell(context, {"channel": channel, "message": row["untold"]}, lineage=lineage)
             # What was admitted is the Messenger's, however it ended, and keeps nothing else untold.
-            if answer.get("status") == "error" and "notification_id" not in answer:
+            # Words that are none are taken as told, since they never will be.
+            refused = answer.get("status") == "error" and "notification_id" not in answer
+            if refused and row["untold"].strip():
                 log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
                 await pause(stopping, context.settings.timings.session_told_again)
                 return

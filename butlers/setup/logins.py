@@ -136,6 +136,13 @@ WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%'
     OR proname IN ('lowrite', 'loread', 'pg_logical_emit_message') OR proname ~ '^pg_(try_)?advisory_(xact_)?lock')
     AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')
 """
+# What belongs to the database's owner takes turns by such a lock: the bound on what waits to be routed.
+GRANT_TURNS: Final = """
+SELECT format('GRANT EXECUTE ON FUNCTION pg_advisory_xact_lock(bigint) TO %I', pg_get_userbyid(datdba))
+FROM pg_database, pg_proc p
+WHERE datname = current_database() AND p.oid = 'pg_advisory_xact_lock(bigint)'::regprocedure
+    AND pg_has_role(proowner, 'USAGE')
+"""
 LEFT_TO_ALL: Final = """
 SELECT EXISTS (SELECT FROM pg_database d, aclexplode(coalesce(datacl, acldefault('d', datdba))) a
         WHERE datname = current_database() AND a.grantee = 0) AS database,
@@ -211,7 +218,7 @@ async def demand_mode(connection: Connection, *, own_login: bool) -> None:
 
 async def harden(connection: Connection) -> None:
     """Revoke what PostgreSQL gives to everybody and nobody here needs, as far as this login may."""
-    for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_FUNCTIONS):
+    for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_FUNCTIONS, GRANT_TURNS):
         await _do(connection, form)
 
 

@@ -30,7 +30,9 @@ BATCH: Final = 100
 # so many batches, then the next; and a round ends.
 BATCHES: Final = 100
 MOST_TIMES: Final = 100
-# States of a question that waits, or of which what was asked may still leave or have left.
+# States of a question that waits, or of which what was asked may still leave; of a call nobody knows until the owner
+# has said, and of a message the delivery says whether the owner has.
+WAITS: Final = "('pending', 'approved', 'executing')"
 OPEN: Final = "('pending', 'approved', 'executing', 'uncertain')"
 
 # A yes may come days after the question, and the audit is compared with what it was given to for as long as with a
@@ -48,7 +50,7 @@ WHERE n.wiped_at IS NULL AND n.created_at < to_timestamp($1::float8)
     AND (d.id IS NULL OR d.status IN ('sent', 'failed', 'refused', 'cancelled', 'expired', 'dead', 'abandoned',
         'bounced'))
     AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
-        AND a.status IN {OPEN})
+        AND a.status IN {WAITS})
 ORDER BY n.created_at LIMIT $2 FOR NO KEY UPDATE OF n SKIP LOCKED
 """
 OF_MESSAGES: Final = """
@@ -90,7 +92,7 @@ WHERE n.wiped_at IS NOT NULL AND n.created_at < to_timestamp($1::float8)
     AND NOT EXISTS (SELECT FROM shared.withdrawals w WHERE w.notification_id = n.id
         AND w.at >= to_timestamp($1::float8))
     AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
-        AND (a.status IN {OPEN} OR a.requested_at >= to_timestamp($1::float8)))
+        AND (a.status IN {WAITS} OR a.requested_at >= to_timestamp($1::float8)))
 ORDER BY n.created_at LIMIT $2 FOR UPDATE OF n SKIP LOCKED
 """
 REMOVE: Final = (

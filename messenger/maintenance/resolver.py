@@ -114,7 +114,6 @@ async def _leave(connection: Connection, word: Record, row: Record, _ground: Con
         return False
     answer = answers.uncertain(row["id"], "internal_error", answers.LEFT)
     await notifications.settle(connection, row["id"], answer)
-    await pending_actions.move(connection, row["id"], ["uncertain"], "failed", _why(word), {"status": answer.status})
     return True
 
 

@@ -1,6 +1,7 @@
 """When a schedule is due, also in nights in which clocks are changed; and what a schedule may say."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from butlers.schedules import LATE, first_due, next_due, read_schedule, turn
+from butlers.schedules import LATE, WHY_SKIPPED, WHY_UNREADABLE, first_due, next_due, read_schedule, turn
 from shared.errors import InvalidInput
 from shared.storage.schedules import Schedule
 
@@ -76,11 +77,20 @@ EVERY_MINUTE = Schedule(name="a", zone="UTC", cron="* * * * *", tool="notify", c
 def test_of_what_was_missed_one_is_made_up_for_or_none() -> None:
     three_days_ago, tomorrow = datetime(2029, 12, 29, 9, tzinfo=UTC), datetime(2030, 1, 2, 9, tzinfo=UTC)
     made_up, skipped = (turn(one, three_days_ago, NOW) for one in (DAILY, SKIPPED))
-    assert (made_up.runs, made_up.then) == (True, tomorrow)
-    assert (skipped.runs, skipped.then) == (False, tomorrow)
+    assert (made_up.skipped, made_up.then) == (None, tomorrow)
+    assert (skipped.skipped, skipped.then) == (WHY_SKIPPED, tomorrow)
     # What is late, and not missed, is never skipped; nor what comes after what is.
-    assert turn(SKIPPED, NOW - LATE / 2, NOW).runs
+    assert turn(SKIPPED, NOW - LATE / 2, NOW).skipped is None
     assert turn(EVERY_MINUTE, three_days_ago, NOW).then == datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone"),
+    [("now and then", "UTC"), ("", "UTC"), ("*/0 9 * * *", "UTC"), ("0 9 * * *", "Mars/Base"), ("0 9 * * *", "../x")],
+)
+def test_what_cannot_be_read_comes_never_again(cron: str, zone: str) -> None:
+    found = turn(replace(DAILY, cron=cron, zone=zone), NOW, NOW)
+    assert (found.skipped, found.then) == (WHY_UNREADABLE, None)
 
 
 def test_what_is_once_is_over_after_it() -> None:

@@ -467,18 +467,23 @@ async def test_what_one_source_tells_leaves_room_for_the_others_and_says_that_mo
     assert [tuple(row) for row in rows] == [("left-out", 1, 15), ("sent", 1, 0), ("told", 100, 0)]
 
 
-AHEAD: Final = "UPDATE shared.notices SET created_at = created_at + interval '3 hours', state = 'done'"
+OVER_NOW: Final = {
+    "of a clock that was ahead": "created_at = created_at + interval '3 hours', state = 'done'",
+    "of two days ago": "created_at = created_at - interval '2 days'",
+    "of a session that is over": f"created_at = created_at - interval '1 hour', session_id = '{uuid4()}'",
+}
 
 
-async def test_notices_of_a_clock_that_was_ahead_leave_no_later_one_out(butler: Served) -> None:
+@pytest.mark.parametrize("over", OVER_NOW.values(), ids=OVER_NOW.keys())
+async def test_notices_that_nobody_is_shown_any_more_leave_no_later_one_out(butler: Served, over: str) -> None:
     house, told = butler.house, Notice("messenger", "sent", "It was sent.")
     for _ in range(2):
         async with house.context("messenger").db.work() as connection:
-            for _ in range(30):
+            for _ in range(31):
                 await notices.add(connection, "greeter", told)
-        await house.sql.execute(AHEAD)
-    kinds = await house.sql.fetch("SELECT kind, count(*) AS n FROM shared.notices GROUP BY 1")
-    assert [tuple(row) for row in kinds] == [("sent", 60)]
+        await house.sql.execute(f"UPDATE shared.notices SET expires_at = '2199-01-01Z', {over}")
+    kinds = await house.sql.fetch("SELECT kind, count(*) AS n FROM shared.notices GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in kinds] == [("left-out", 2), ("sent", 60)]
 
 
 async def test_no_butler_is_told_anything_or_counted_out_by_another(butler: Served) -> None:

@@ -212,6 +212,20 @@ async def test_nobody_makes_large_objects_and_advisory_locks(still_house: House,
             await connection.execute(text)
 
 
+async def test_the_databases_owner_takes_turns_by_a_lock_still(still_house: House) -> None:
+    """By it the functions that belong to that login bound what the others put."""
+    own = "SELECT has_function_privilege(datdba, 'pg_advisory_xact_lock(bigint)', 'EXECUTE') FROM pg_database"
+    await still_house.sql.execute("CREATE ROLE maker")
+    name = await still_house.sql.fetchval("SELECT current_database()")
+    was = await still_house.sql.fetchval("SELECT current_user")
+    await still_house.sql.execute(f'ALTER DATABASE "{name}" OWNER TO maker')
+    try:
+        await migrated(still_house)
+        assert await still_house.sql.fetchval(f"{own} WHERE datname = current_database()")
+    finally:
+        await still_house.sql.execute(f'ALTER DATABASE "{name}" OWNER TO "{was}"; DROP OWNED BY maker; DROP ROLE maker')
+
+
 @pytest.mark.parametrize("other", ["postgres", "template1"])
 async def test_no_login_connects_to_what_else_comes_with_a_server_of_ours_alone(still_house: House, other: str) -> None:
     keys = keystore.read(still_house.settings.home, "greeter")

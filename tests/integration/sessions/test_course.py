@@ -326,6 +326,15 @@ async def test_what_the_owner_forbids_to_say_keeps_nothing_else_untold(house: Ho
         assert await told(house, f"answered nobody. It was asked: “{message} then”") == 1
 
 
+async def test_words_that_are_none_keep_nothing_else_untold(house: House, message: str) -> None:
+    """Such as a program that had the butler's login left behind."""
+    first = await enqueue(house, f"{message} first")
+    await house.sql.execute("UPDATE shared.sessions SET untold = ' ' WHERE id = $1", UUID(first))
+    async with Run(place(house, [SAYS])):
+        await enqueue(house, f"{message} then", request_context={"request_id": message})
+        assert await told(house, f"answered nobody. It was asked: “{message} then”") == 1
+
+
 async def test_what_the_provider_refuses_to_bring_keeps_nothing_else_untold(house: House, message: str) -> None:
     await house.fault(f"{message} first", "403", times=1)
     first = await enqueue(house, f"{message} first", request_context={"request_id": message})

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from shared.errors import Forbidden, InvalidInput
+from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.storage import session_list, session_steps, sessions
 from shared.storage.sessions import Claimed, Finish, Terms
 from tests.integration.house import House
@@ -247,19 +247,22 @@ async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_hous
 # A process that is under somebody's control writes it by its butler's own login, and is gone.
 LEFT: Final = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, status, began_at)
-VALUES ($1, 'greeter', 'ask', 'x', 'running', '2199-01-01Z')
+VALUES ($1, 'greeter', 'ask', 'x', 'running', clock_timestamp())
 """
+# As the same row would be after a clock that was ahead.
 SPENT: Final = """
-UPDATE shared.sessions SET status = 'done', ended_at = '2199-01-01Z', used = '{"dollars": 1000000}' WHERE id = $1
+UPDATE shared.sessions SET status = 'done', began_at = '2199-01-01Z', ended_at = '2199-01-01Z',
+    used = '{"dollars": 1000000}' WHERE id = $1
 """
+DATED: Final = "BEGIN; SET LOCAL session_replication_role = replica; {}; COMMIT"
 
 
 @pytest.mark.parametrize("spent", [False, True], ids=["runs without a lease", "spent dollars to come"])
 async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(still_house: House, *, spent: bool) -> None:
     async with still_house.context("greeter").db.work() as connection:
         await connection.execute(LEFT, left := uuid4())
-        if spent:
-            await connection.execute(SPENT, left)
+    if spent:
+        await still_house.sql.execute(DATED.format(SPENT.replace("$1", f"'{left}'")))
     own = await enqueued(still_house, cause="ask")
     async with still_house.context("greeter").db.work() as connection:
         await sessions.begin(connection, outside := str(uuid4()), "greeter", None)
@@ -270,6 +273,24 @@ async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(stil
     assert claimed is not None
     assert claimed.id == own
     assert (await row(still_house, outside))["status"] == "running", "a program outside holds nothing"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        'used = \'{"dollars": "x"}\'',
+        "limits = '{\"dollars\": [1]}'",
+        "began_at = clock_timestamp() + interval '2 days'",
+    ],
+)
+async def test_no_login_writes_dollars_that_are_none_or_a_session_of_a_day_to_come(
+    still_house: House, forged: str
+) -> None:
+    """Either would keep its butler's sessions from beginning, long after it is honest again."""
+    own = await enqueued(still_house)
+    with pytest.raises(ButlersError, match="CheckViolation"):
+        async with still_house.context("greeter").db.work() as connection:
+            await connection.execute(f"UPDATE shared.sessions SET {forged} WHERE id = $1", UUID(own))
 
 
 async def test_what_somebody_wrote_is_heard_out_before_it_is_claimed(still_house: House) -> None:
