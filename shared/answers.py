@@ -158,6 +158,9 @@ CALL_WAITS: Final = (
     "`notification_status` with this action_id tells how it stands."
 )
 CALL_RUNS: Final = "It was let through and runs; the outcome is not known yet. Do not call it again."
+CALL_LATE_AGAIN: Final = "Expired before it could run again. An earlier attempt may have run; do not call it again."
+# Of what the owner left, and of what is so old that its result is not kept.
+CALL_LEFT: Final = "Its outcome is not known, and the owner closed it. Do not call it again."
 CALL_UNCERTAIN: Final = "It may have run; nobody knows. Do not call it again unless the owner says so."
 
 
@@ -183,9 +186,10 @@ def call_stands(row: Mapping[str, Any]) -> dict[str, object]:
             why = f" Reason: {row['decision_reason']}" if row["decision_reason"] else ""
             said, of_class = f"Denied by the owner.{why} Nothing was done.", "forbidden"
         case "expired":
-            said, of_class = "Expired before it could run. Nothing was done.", "timeout"
+            said = CALL_LATE_AGAIN if row["attempt"] else "Expired before it could run."
+            of_class = "timeout"
         case "cancelled":
             said, of_class = str(came.get("error", "Cancelled. Nothing was done.")), "forbidden"
         case _:
-            said, of_class = str(came.get("error", "It failed.")), "internal_error"
+            said, of_class = str(came.get("error", CALL_LEFT)), "internal_error"
     return {"status": "error", **about, "error": {"class": of_class, "message": said, "retryable": False}}

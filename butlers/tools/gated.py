@@ -130,11 +130,7 @@ class Gated:
             if row["tool_name"] in self._tools and row["id"] not in self._running and len(self._running) < AT_ONCE:
                 task = asyncio.ensure_future(self._run_one(row["id"], self._tools[row["tool_name"]]))
                 self._running[row["id"]] = task
-                task.add_done_callback(lambda _, one=row["id"]: self._over(one))  # type: ignore[misc]
-
-    def _over(self, call_id: str) -> None:
-        self._running.pop(call_id, None)
-        self._asked.set()
+                task.add_done_callback(lambda _, one=row["id"]: self._running.pop(one, None))  # type: ignore[misc]
 
     async def _run_one(self, call_id: str, tool: Tool) -> None:
         context, declared = self._context, Declared(tool.gate, tool.risk)
@@ -154,6 +150,8 @@ class Gated:
             await self._finish(begun, came)
         finally:
             renewing.cancel()
+            # Another may wait for its place. What could not begin, as under a brake, is looked at by the next tick.
+            self._asked.set()
 
     async def _renew(self, begun: Begun) -> None:
         timings, instance = self._context.settings.timings, self._context.instance

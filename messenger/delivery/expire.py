@@ -45,11 +45,12 @@ def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
     What may have left in part is not to be asked for again. The provider's own words may name our account or its host:
     they stand in the attempt, for the owner.
     """
-    if not row["times"]:
-        return answers.failed(notification_id, "timeout", f"{TOO_LATE} Not sent.", retryable=True)
     tried = "once" if row["times"] == 1 else f"{row['times']} times"
     if begun:
-        return answers.failed(notification_id, "forbidden", f"{TOO_LATE} It was tried {tried}. {answers.EARLIER}")
+        times = f" It was tried {tried}." if row["times"] else ""
+        return answers.failed(notification_id, "forbidden", f"{TOO_LATE}{times} {answers.EARLIER}")
+    if not row["times"]:
+        return answers.failed(notification_id, "timeout", f"{TOO_LATE} Not sent.", retryable=True)
     last = resolutions.WHY.get(row["last"], "unknown")
     said = f"Gave up after retrying: tried {tried}, not sent. Last reason: {last}."
     return answers.failed(notification_id, "timeout", said, retryable=True)

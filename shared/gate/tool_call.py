@@ -156,7 +156,8 @@ async def begin_call(
     decision, origin = decide_call(action, facts), row["origin_butler"]
     if decision.verdict != "allow" or changed:
         said = "It was changed after it was let through." if decision.verdict == "allow" else decision.text
-        why = Why(origin, f"{said} It was not run.", decision.rule_id)
+        not_run = "It was not run again; an earlier attempt may have run." if row["attempt"] else "It was not run."
+        why = Why(origin, f"{said} {not_run}", decision.rule_id)
         if await pending_actions.move_call(connection, call_id, ["approved"], "cancelled", why):
             said = json.dumps({"error": why.reason})
             await tool_calls.end_call(connection, call_id, row["holder"], row["attempt"], said)

@@ -46,10 +46,11 @@ async def latest(connection: Connection, status: str | None, most: int) -> list[
     return list(await connection.fetch(LIST, status, most))
 
 
-# Past its marker a part `p` may have left; what was sent again has its parts back in the queue.
+# Past its marker a part `p` may have left; what was sent again has its parts back in the queue, and of what a backup
+# brought back there may be none.
 MAY_HAVE_LEFT: Final = "(p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0)"
 BEGUN: Final = f"""
-SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+SELECT EXISTS (SELECT FROM messenger.deliveries d LEFT JOIN messenger.parts p ON p.delivery_id = d.id
     WHERE d.notification_id = $1 AND {MAY_HAVE_LEFT})
 """
 

@@ -222,8 +222,9 @@ SELECT
             AND notification_id IS NULL AND decided_by IS NOT NULL ORDER BY decided_at DESC LIMIT 3) last
         HAVING count(*) = 3 AND bool_and(status = 'denied') AND max(decided_at) > clock_timestamp() - $5::interval)
         AS cools_until,
-    EXISTS (SELECT FROM shared.pending_actions a WHERE a.origin_butler = $1 AND a.content_sha = $3
-        AND a.notification_id IS NULL AND a.status = 'uncertain') AS uncertain
+    EXISTS (SELECT FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+        WHERE a.origin_butler = $1 AND a.content_sha = $3 AND a.notification_id IS NULL
+            AND (a.status = 'uncertain' OR (a.status = 'expired' AND c.attempt > 0))) AS uncertain
 """
 
 

@@ -23,6 +23,7 @@ SAID: Final = {
     "uncertain": "may or may not have run: the process that ran it stopped responding",
     "expired": "was approved, and did not run in time",
 }
+AGAIN_LATE: Final = "may have run before, and did not run again in time"
 # No process here began it.
 RESTORED: Final = "may or may not have run: it waited in the backup that was restored"
 LONGEST_ERROR: Final = 1_000
@@ -31,7 +32,8 @@ NOTHING_BY_ITSELF: Final = "It will not be run again unless it is asked for agai
 
 def words(call: Record) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told: every word of others is shown as data."""
-    how = RESTORED if call["status"] == "uncertain" and not call["attempt"] else SAID[call["status"]]
+    by_attempt = {("uncertain", False): RESTORED, ("expired", True): AGAIN_LATE}
+    how = by_attempt.get((call["status"], call["attempt"] > 0), SAID[call["status"]])
     title = f"{titled(call['origin_butler'])}'s {in_line(call['tool_name'])} {how}."
     error = json.loads(call["result"] or "{}").get("error")
     why = (Quote(shortened(str(error), LONGEST_ERROR), "It said"),) if error and call["status"] == "failed" else ()

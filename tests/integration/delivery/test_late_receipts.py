@@ -21,7 +21,7 @@ from tests.integration.doubts import (
     shown,
 )
 from tests.integration.house import House
-from tests.integration.workers import in_queue, lose_lease, reap, work
+from tests.integration.workers import ACTION, admitted, enqueue, in_queue, lose_lease, new_chat, reap, work
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -117,6 +117,24 @@ async def test_a_receipt_after_it_was_left_says_that_it_arrived(still_house: Hou
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
     await closed(still_house)
     assert "The receipt arrived late" in shown(still_house, card)
+
+
+async def test_an_approval_of_what_was_left_is_in_doubt_until_a_receipt_says_that_it_arrived(
+    still_house: House, message: str
+) -> None:
+    told = await admitted(still_house, message, contact_id=await still_house.contact("Cleo", telegram=new_chat()))
+    action = await still_house.row(ACTION, told)
+    await still_house.decide(action["id"])
+    await enqueue(still_house, told)
+    late = late_desk(still_house)
+    await loop.claim_some(late.worker)
+    await until(lambda: still_house.sent_to_others(message))
+    await lose_lease(still_house, told)
+    await reap(still_house)
+    assert await say(still_house, told, "leave") == "done"
+    assert (await still_house.row(ACTION, told))["status"] == "uncertain"
+    await late.answered()
+    assert (await still_house.row(ACTION, told))["status"] == "executed"
 
 
 async def test_a_card_of_what_is_known_by_now_is_not_sent(still_house: House, message: str) -> None:

@@ -12,14 +12,19 @@ import pytest_asyncio
 from butlers import fleet
 from butlers.cli.terminal import as_owner, owner_id
 from butlers.setup import migrate
+from messenger.delivery import expire
 from messenger.delivery.witness import Witness
 from messenger.storage import mailboxes
+from shared.answers import EARLIER
 from shared.config.settings import Secret
 from shared.db import witness
 from shared.storage import notices, restored, session_list, sessions
 from shared.storage.notices import Notice, Pace
 from shared.storage.restored import MAY_BE_DONE
+from tests.integration.delivery.test_restoring import found_restored
+from tests.integration.doubts import answer, say
 from tests.integration.house import House, opened
+from tests.integration.workers import PAST, friend, in_queue
 from tests.rig.cluster import BUTLERS, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -159,3 +164,18 @@ async def test_what_was_to_wake_an_agent_in_it_begins_no_session(house: House) -
     assert not await begins()
     await add("The owner said yes.")
     assert await begins()
+
+
+async def test_what_a_backup_brought_back_and_is_sent_again_too_late_may_have_arrived(
+    house: House, message: str
+) -> None:
+    """Nobody knows what left of it in the lost span, so no second try is offered."""
+    told = await in_queue(house, message, contact_id=await friend(house))
+    await found_restored(house)
+    assert await say(house, told, "again") == "done"
+    await house.sql.execute(PAST, told)
+    async with house.context("messenger").db.work() as connection:
+        assert await expire.end_late(connection) == 1
+    error = (await answer(house, told))["error"]
+    assert error == {"class": "forbidden", "message": f"{expire.TOO_LATE} {EARLIER}", "retryable": False}
+    assert await say(house, told, "retry") == "late"
