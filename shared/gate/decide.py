@@ -4,8 +4,10 @@ Deny beats allow, and what nothing allows is parked. What cannot be read is not 
 not gather them must not ask. Pure.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final
 
 from shared.addresses import folded
@@ -288,7 +290,7 @@ def forbids(rule: Rule, call: CallAction) -> bool:
     return all(
         name not in call.arguments
         or not is_readable(wanted)
-        or _argument_is(wanted, folded(argument_text(call.arguments[name])), spelling=folded)
+        or _argument_is(wanted, _spelling(argument_text(call.arguments[name])), spelling=_spelling)
         for name, wanted in rule.constraints.items()
     )
 
@@ -296,6 +298,19 @@ def forbids(rule: Rule, call: CallAction) -> bool:
 def argument_text(value: object) -> str:
     """Return an argument as a rule names it: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else canonical_json(value)
+
+
+def _spelling(text: str) -> str:
+    """Return what the spellings of one value share, which a blocking rule compares: to match too much is right there.
+
+    It has no case, width, blanks and invisible characters, and of a number it is the value.
+    """
+    same = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CZ")
+    try:
+        return str(Decimal(bare).normalize())
+    except ArithmeticError:
+        return bare
 
 
 def is_readable(constraint: object) -> bool:

@@ -280,7 +280,7 @@ async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(stil
     [
         'used = \'{"dollars": "x"}\'',
         "limits = '{\"dollars\": [1]}'",
-        "began_at = clock_timestamp() + interval '2 days'",
+        "status = 'done', ended_at = clock_timestamp(), began_at = clock_timestamp() + interval '2 days'",
     ],
 )
 async def test_no_login_writes_dollars_that_are_none_or_a_session_of_a_day_to_come(
