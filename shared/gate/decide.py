@@ -4,15 +4,12 @@ Deny beats allow, and what nothing allows is parked. What cannot be read is not 
 not gather them must not ask. Pure.
 """
 
-import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Final
 
 from shared.addresses import folded
-from shared.hashing import canonical_json
-from shared.model import Action, Approval, CallAction, CallFacts, Decision, Facts, Finding, Rule
+from shared.model import Action, Approval, Decision, Facts, Finding, Rule
 
 # These daemons carry what others ask; no standing rule allows what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
@@ -59,21 +56,21 @@ def cooled_down(butler: str, until: float) -> Decision:
     """
     said = f"no more requests until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
     then = "To ask after that, use a new request_context.idempotency_key."
-    return _deny("cooled_down", f"The owner denied {butler} three times in a row for this recipient: {said}. {then}")
+    return deny("cooled_down", f"The owner denied {butler} three times in a row for this recipient: {said}. {then}")
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
     """Return the denial that no yes and no rule can outweigh, if there is one."""
     if not facts.in_time:
-        return _deny("too_late", "Expired before it could be sent.")
+        return deny("too_late", "Expired before it could be sent.")
     if action.realm != facts.realm:
-        return _deny("other_realm", OTHER_REALM)
+        return deny("other_realm", OTHER_REALM)
     if for_the_sandbox_only(action):
-        return _deny("sandbox_address", "This address exists only in the sandbox.")
+        return deny("sandbox_address", "This address exists only in the sandbox.")
     if action.is_owner and reaction_is_nobodys(action):
-        return _deny("message_unproved", OWN_REACTIONS)
+        return deny("message_unproved", OWN_REACTIONS)
     denying = [rule for rule in matching if rule.effect == "deny"]
-    return _deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id) if denying else None
+    return deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id) if denying else None
 
 
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
@@ -187,7 +184,7 @@ def matches(rule: Rule, action: Action) -> bool:
 
 def _is_understood(field: str, constraint: object) -> bool:
     """Return whether the policy knows this field of a rule, and what the rule wants of it."""
-    kind, wanted = _read(constraint)
+    kind, wanted = read_constraint(constraint)
     if field == "message":
         return kind == "max_length" and isinstance(wanted, int) and not isinstance(wanted, bool)
     if field not in FIELDS:
@@ -197,20 +194,20 @@ def _is_understood(field: str, constraint: object) -> bool:
 
 def pins(rule: Rule, address: str) -> bool:
     """Return whether the rule names this address itself, alone or among others."""
-    kind, wanted = _read(rule.constraints.get("recipient"))
+    kind, wanted = read_constraint(rule.constraints.get("recipient"))
     return _value_holds(kind, "recipient", folded(address), wanted)
 
 
 def _holds(field: str, constraint: object, action: Action) -> bool:
     """Return whether one constraint holds; an unknown field or an unknown type never does."""
-    kind, wanted = _read(constraint)
+    kind, wanted = read_constraint(constraint)
     if field == "message" and kind == "max_length":
         return isinstance(wanted, int) and not isinstance(wanted, bool) and action.length <= wanted
     value = _field(field, action)
     return value is not None and _value_holds(kind, field, folded(value), wanted)
 
 
-def _read(constraint: object) -> tuple[str, object]:
+def read_constraint(constraint: object) -> tuple[str, object]:
     """Return a constraint's type and value; a plain value is exact."""
     if isinstance(constraint, Mapping):
         return str(constraint.get("type")), constraint.get("value")
@@ -237,95 +234,12 @@ def _field(field: str, action: Action) -> str | None:
     }.get(field)
 
 
-def decide_call(call: CallAction, facts: CallFacts) -> Decision:
-    """Decide whether this call of a gated tool may run now; as with messages, deny beats allow."""
-    denying = [rule for rule in facts.rules if rule.effect == "deny" and forbids(rule, call)]
-    if denying:
-        return _deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id)
-    if facts.approval is not None:
-        return _by_yes(call, facts.approval)
-    allowing = [rule for rule in facts.rules if rule.effect == "allow" and permits(rule, call)]
-    usable = [rule for rule in allowing if uses_are_left(rule) and was_made_since(rule, facts.restored)]
-    if usable and a_rule_is_enough(call) and not facts.uncertain:
-        return Decision("allow", (Finding("rule_allows", "A rule allows it."),), rule_id=best(usable).id)
-    if facts.cools_until is not None:
-        return call_cooled_down(call, facts.cools_until)
-    findings = [Finding("nothing_allows", "No rule allows it.")]
-    if facts.uncertain:
-        findings.append(Finding("may_have_run", "The same call may have run before; its outcome is not known."))
-    return Decision("park", tuple(findings))
-
-
-def _by_yes(call: CallAction, yes: Approval) -> Decision:
-    if yes.content_sha != call.content_sha:
-        return _deny("content_changed", "The call changed after it was approved.")
-    return Decision("allow", (Finding("approved", "The owner approved this exact call."),), None, yes.action_id)
-
-
-def call_cooled_down(call: CallAction, until: float) -> Decision:
-    """Return the denial for a tool in its cool-down, which ends at `until` (seconds since 1970)."""
-    said = f"no more requests until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again."
-    return _deny("cooled_down", f"The owner denied `{call.tool_name}` three times in a row: {said}")
-
-
-def a_rule_is_enough(call: CallAction) -> bool:
-    """Return whether a standing rule may let it run: never for a high risk, and not where the tool always asks."""
-    return call.gate == "rules" and call.risk == "low" and call.origin not in MOVERS
-
-
-def permits(rule: Rule, call: CallAction) -> bool:
-    """Return whether an allowing rule speaks of this call: each of its arguments is there, and is exactly that."""
-    if rule.origin_butler not in {None, call.origin}:
-        return False
-    return all(
-        name in call.arguments and _argument_is(wanted, argument_text(call.arguments[name]))
-        for name, wanted in rule.constraints.items()
-    )
-
-
-def forbids(rule: Rule, call: CallAction) -> bool:
-    """Return whether a blocking rule speaks of this call; what cannot be read, or is left out, is taken to match."""
-    if rule.origin_butler not in {None, call.origin}:
-        return False
-    return all(
-        name not in call.arguments
-        or not is_readable(wanted)
-        or _argument_is(wanted, _spelling(argument_text(call.arguments[name])), spelling=_spelling)
-        for name, wanted in rule.constraints.items()
-    )
-
-
-def argument_text(value: object) -> str:
-    """Return an argument as a rule names it: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else canonical_json(value)
-
-
-def _spelling(text: str) -> str:
-    """Return what the spellings of one value share, which a blocking rule compares: to match too much is right there.
-
-    It has no case, width, blanks and invisible characters, and of a number it is the value.
-    """
-    same = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CZ")
-    try:
-        return str(Decimal(bare).normalize())
-    except ArithmeticError:
-        return bare
-
-
 def is_readable(constraint: object) -> bool:
     """Return whether the policy knows what a rule about an argument wants."""
-    kind, wanted = _read(constraint)
+    kind, wanted = read_constraint(constraint)
     if kind == "one_of":
         return isinstance(wanted, list) and all(isinstance(one, str) for one in wanted)
     return kind == "exact" and isinstance(wanted, str)
-
-
-def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] = str) -> bool:
-    if not is_readable(constraint):
-        return False
-    wanted = _read(constraint)[1]
-    return value in [spelling(str(one)) for one in (wanted if isinstance(wanted, list) else [wanted])]
 
 
 def best(rules: list[Rule]) -> Rule:
@@ -333,7 +247,8 @@ def best(rules: list[Rule]) -> Rule:
     return min(rules, key=lambda rule: (-len(rule.constraints), not rule.bounded, -rule.created, rule.id))
 
 
-def _deny(code: str, text: str, *, rule_id: str | None = None) -> Decision:
+def deny(code: str, text: str, *, rule_id: str | None = None) -> Decision:
+    """Return a denial for that reason."""
     return Decision("deny", (Finding(code, text),), rule_id=rule_id)
 
 

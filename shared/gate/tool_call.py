@@ -11,7 +11,7 @@ from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record, tell
 from shared.display.tool_call import AskedCall
 from shared.errors import InvalidInput, Unavailable
-from shared.gate.decide import decide_call
+from shared.gate.decide_call import decide_call
 from shared.gate.delays import holds_back
 from shared.gate.owner_decision import Outcome, tell_butler
 from shared.model import Approval, Brake, CallAction, CallFacts, Decision, Gate, Risk, Rule

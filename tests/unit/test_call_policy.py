@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shared.display.tool_call import named_values
-from shared.gate.decide import decide_call, forbids, matches, permits
+from shared.gate.decide import matches
+from shared.gate.decide_call import decide_call, forbids, permits
 from shared.gate.delays import holds_back
 from shared.model import Action, Approval, Brake, CallAction, CallFacts, Rule
 

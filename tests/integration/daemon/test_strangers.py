@@ -50,6 +50,9 @@ async def card(house: House, message: str, chat: str) -> Mapping[str, object]:
     return await eventually(look)
 
 
+REALM = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
+
+
 def made_up() -> str:
     """Somebody who is in the sandbox alone."""
     return str(5_000_000_000_000_100 + int(new_chat()))
@@ -77,11 +80,19 @@ async def test_a_strangers_words_are_shown_and_the_owner_blocks_the_sender(house
     assert (await house.press(found, stranger.ADD))["outcome"] == "said_before"
 
 
-async def test_nobody_who_is_real_is_blocked_or_added_in_the_sandbox(house: House, message: str) -> None:
+@pytest.mark.parametrize("is_live", [False, True], ids=["somebody real", "a name while mail is live"])
+async def test_nobody_who_is_real_is_blocked_or_added_in_the_sandbox(
+    house: House, message: str, *, is_live: bool
+) -> None:
     """Any program of the computer presses there, and what it decides would count for live messages."""
-    found = await card(house, message, new_chat())
-    for verb in (stranger.BLOCK, stranger.ADD):
-        assert (await house.press(found, verb))["outcome"] == "not_done"
+    found = await card(house, message, made_up() if is_live else new_chat())
+    if is_live:
+        await house.sql.execute(REALM, "live")
+    try:
+        for verb in (stranger.BLOCK, stranger.ADD):
+            assert (await house.press(found, verb))["outcome"] == "not_done"
+    finally:
+        await house.sql.execute(REALM, "sandbox")
     assert await stands(house, message) == "waits"
     await house.press(found, stranger.IGNORE)
 

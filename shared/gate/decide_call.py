@@ -1,0 +1,93 @@
+"""Stage 4 for a call of a gated tool: call and facts in, a decision that names its reasons out. Pure."""
+
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from shared.gate.decide import MOVERS, best, deny, is_readable, read_constraint, uses_are_left, was_made_since
+from shared.hashing import canonical_json
+from shared.model import Approval, CallAction, CallFacts, Decision, Finding, Rule
+
+
+def decide_call(call: CallAction, facts: CallFacts) -> Decision:
+    """Decide whether this call of a gated tool may run now; as with messages, deny beats allow."""
+    denying = [rule for rule in facts.rules if rule.effect == "deny" and forbids(rule, call)]
+    if denying:
+        return deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id)
+    if facts.approval is not None:
+        return _by_yes(call, facts.approval)
+    allowing = [rule for rule in facts.rules if rule.effect == "allow" and permits(rule, call)]
+    usable = [rule for rule in allowing if uses_are_left(rule) and was_made_since(rule, facts.restored)]
+    if usable and a_rule_is_enough(call) and not facts.uncertain:
+        return Decision("allow", (Finding("rule_allows", "A rule allows it."),), rule_id=best(usable).id)
+    if facts.cools_until is not None:
+        return call_cooled_down(call, facts.cools_until)
+    findings = [Finding("nothing_allows", "No rule allows it.")]
+    if facts.uncertain:
+        findings.append(Finding("may_have_run", "The same call may have run before; its outcome is not known."))
+    return Decision("park", tuple(findings))
+
+
+def _by_yes(call: CallAction, yes: Approval) -> Decision:
+    if yes.content_sha != call.content_sha:
+        return deny("content_changed", "The call changed after it was approved.")
+    return Decision("allow", (Finding("approved", "The owner approved this exact call."),), None, yes.action_id)
+
+
+def call_cooled_down(call: CallAction, until: float) -> Decision:
+    """Return the denial for a tool in its cool-down, which ends at `until` (seconds since 1970)."""
+    said = f"no more requests until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again."
+    return deny("cooled_down", f"The owner denied `{call.tool_name}` three times in a row: {said}")
+
+
+def a_rule_is_enough(call: CallAction) -> bool:
+    """Return whether a standing rule may let it run: never for a high risk, and not where the tool always asks."""
+    return call.gate == "rules" and call.risk == "low" and call.origin not in MOVERS
+
+
+def permits(rule: Rule, call: CallAction) -> bool:
+    """Return whether an allowing rule speaks of this call: each of its arguments is there, and is exactly that."""
+    if rule.origin_butler not in {None, call.origin}:
+        return False
+    return all(
+        name in call.arguments and _argument_is(wanted, argument_text(call.arguments[name]))
+        for name, wanted in rule.constraints.items()
+    )
+
+
+def forbids(rule: Rule, call: CallAction) -> bool:
+    """Return whether a blocking rule speaks of this call; what cannot be read, or is left out, is taken to match."""
+    if rule.origin_butler not in {None, call.origin}:
+        return False
+    return all(
+        name not in call.arguments
+        or not is_readable(wanted)
+        or _argument_is(wanted, _spelling(argument_text(call.arguments[name])), spelling=_spelling)
+        for name, wanted in rule.constraints.items()
+    )
+
+
+def argument_text(value: object) -> str:
+    """Return an argument as a rule names it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _spelling(text: str) -> str:
+    """Return what the spellings of one value share, which a blocking rule compares: to match too much is right there.
+
+    It has no case, width, blanks and invisible characters, and of a number it is the value.
+    """
+    same = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CZ")
+    try:
+        return str(Decimal(bare).normalize())
+    except ArithmeticError:
+        return bare
+
+
+def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] = str) -> bool:
+    if not is_readable(constraint):
+        return False
+    wanted = read_constraint(constraint)[1]
+    return value in [spelling(str(one)) for one in (wanted if isinstance(wanted, list) else [wanted])]
