@@ -96,11 +96,8 @@ def off(
     lifted = asyncio.run(write())
     if not lifted:
         raise ButlersError("No such brake is on.", "See `butlers brake status`.")
-    say(
-        "Lifted. Waiting messages are being sent."
-        if len(lifted) == 1
-        else f"{len(lifted)} lifted. Waiting messages are being sent."
-    )
+    count = "Lifted" if len(lifted) == 1 else f"{len(lifted)} lifted"
+    say(f"{count}. Waiting messages that no other brake holds are sent.")
 
 
 def _which(rows: list[Record]) -> str:

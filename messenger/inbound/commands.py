@@ -49,6 +49,8 @@ Your butlers message you here, and ask you here before they write to others.
 /help - this list
 
 Approve, deny and answer with the buttons of each card."""
+HELD: Final = "Sending to others is paused."
+HELD_FOR_SOME: Final = "Sending to some is paused."
 UNREAD: Final = (
     "No butler reads this: none has a runtime, or this is the sandbox beside a live channel. /pending shows what waits "
     "for you, and /help what you can do."
@@ -186,7 +188,11 @@ async def _resume(connection: Connection, worker: Worker, message: Mapping[str, 
 
 def _is_for_all(row: Record) -> bool:
     """Return whether a brake is for everybody, and the owner's own."""
-    return row["reason"] is None and not (row["butler"] or row["contact_id"] or row["channel"])
+    return row["reason"] is None and _is_for_everybody(row)
+
+
+def _is_for_everybody(row: Record) -> bool:
+    return not (row["butler"] or row["contact_id"] or row["channel"])
 
 
 def _what_stays(rows: list[Record]) -> list[str]:
@@ -201,7 +207,8 @@ async def _pending(connection: Connection, worker: Worker) -> Mapping[str, objec
     context = worker.context
     rows = await digest.all_waiting(connection, realms.realm_of(context.settings, "telegram"))
     where = base.link(context, "approvals")
-    held = ["", "Sending to others is paused."] if await brakes.standing(connection) else []
+    on = await brakes.standing(connection)
+    held = ["", HELD if any(map(_is_for_everybody, on)) else HELD_FOR_SOME] if on else []
     if not rows:
         return owner.bubbles(Sheet("Nothing needs your approval.", foot="\n".join(held[1:])))[-1].fields
     to, total = await digest.recipients_of(connection, rows), rows[0]["total"]

@@ -23,6 +23,13 @@ CREATE TRIGGER begins_by_now BEFORE INSERT OR UPDATE OF began_at ON shared.sessi
     WHEN (NEW.began_at > clock_timestamp() + interval '1 minute') EXECUTE FUNCTION shared.refuse_ahead();
 """
 
+# What the owner wrote or asks stands before all else; thousands of the butler's own would stand before it even when the
+# butler is honest again.
+FIRST = """
+CREATE POLICY none_of_the_owners ON shared.sessions AS RESTRICTIVE FOR INSERT TO butlers_group_butler
+    WITH CHECK (cause NOT IN ('ask', 'message', 'classify') OR butler <> shared.me());
+"""
+
 # The owner left it as it is, so nobody will know; what a call may have done stays for the owner's word.
 IN_DOUBT = """
 DROP POLICY what_is_over ON shared.pending_actions;
@@ -77,5 +84,6 @@ END $$;
 def upgrade() -> None:
     """Bound what a butler's login leaves behind, and let go of what nobody will know."""
     execute(SOUND)
+    execute(FIRST)
     execute(BOUND)
     execute(IN_DOUBT)

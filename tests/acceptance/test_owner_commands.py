@@ -97,7 +97,10 @@ async def test_the_brake_delays_and_lifting_it_sends_at_once(fleet: Fleet) -> No
         spent.append(time.monotonic() - begun)
     assert spent[-1] < 8
     assert not [entry for entry in await fleet.outside.journal() if entry.to == str(chat)]
-    assert await said(fleet, "brake", "off", "--contact", anna) == "Lifted. Waiting messages are being sent."
+    assert (
+        await said(fleet, "brake", "off", "--contact", anna)
+        == "Lifted. Waiting messages that no other brake holds are sent."
+    )
     assert (await fleet.outside.arrived(words, chat)).text == words
     assert await said(fleet, "brake", "status") == "No brake is on."
     await said(fleet, "rules", "revoke", rule)
@@ -123,13 +126,18 @@ async def test_the_brake_is_seen_and_pulled_everywhere(fleet: Fleet) -> None:
     assert which.startswith(f"butlers: 2 brakes are on ({on['id'][:8]}: messages to others wait since 2")
     assert "messages from greeter to others wait since 2" in which
     assert "`butlers brake off ID`" in which
-    assert await said(fleet, "brake", "off", on["id"][:8]) == "Lifted. Waiting messages are being sent."
+    assert (
+        await said(fleet, "brake", "off", on["id"][:8])
+        == "Lifted. Waiting messages that no other brake holds are sent."
+    )
     await told("/resume", "Nothing is paused for everybody. Another brake is still on.")
-    assert await said(fleet, "brake", "off") == "Lifted. Waiting messages are being sent."
+    assert await said(fleet, "brake", "off") == "Lifted. Waiting messages that no other brake holds are sent."
     assert "No such brake" in await refused(fleet, "brake", "off", on["id"][:8])
     for _ in range(2):
         await said(fleet, "brake", "on")
-    assert await said(fleet, "brake", "off", "--all") == "2 lifted. Waiting messages are being sent."
+    assert (
+        await said(fleet, "brake", "off", "--all") == "2 lifted. Waiting messages that no other brake holds are sent."
+    )
     assert "The brake" not in await said(fleet, "status")
 
 

@@ -136,8 +136,10 @@ async def test_the_owner_pauses_and_resumes_in_telegram_as_on_the_command_line(o
 
 async def test_what_the_owner_puts_on_elsewhere_stays_where_it_is_narrower(own: House) -> None:
     owner = await owner_of(own)
-    for scope in (Scope(), Scope(butler="greeter")):
-        await brakes.put_on(own.sql, scope, owner)
+    await brakes.put_on(own.sql, Scope(butler="greeter"), owner)
+    assert commands.HELD_FOR_SOME in await answered(own, "/pending")
+    await brakes.put_on(own.sql, Scope(), owner)
+    assert commands.HELD in await answered(own, "/pending")
     await brakes.restored(own.sql, "owner", owner)
     await until(lambda: [text for text in answers(own) if "backup" in text] or None)
     said = await answered(own, "/resume")

@@ -235,8 +235,8 @@ async def begun(
     session_id, context = str(uuid4()), house.context("greeter")
     limits = {"minutes": 1.0, "turns": 1.0, "tokens": 1.0, "dollars": 1.0}
     terms = Terms(runtime, "me", 3, timedelta(minutes=1), limits, 9.0, nonce=NONCE, hears=hears, is_told=is_told)
+    await sessions.enqueue(house.sql, session_id=session_id, butler="greeter", cause=cause, prompt=prompt)
     async with context.db.work() as connection:
-        await sessions.enqueue(connection, session_id=session_id, butler="greeter", cause=cause, prompt=prompt)
         claimed = await sessions.claim_waiting(connection, "greeter", terms)
     assert claimed is not None
     signer = Signer("greeter", keystore.read(house.settings.home, "greeter").private_pem, time.time)

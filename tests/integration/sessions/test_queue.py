@@ -37,15 +37,8 @@ async def enqueued(
 ) -> str:
     """A session that waits, as the owner's login puts it there."""
     session_id = str(uuid4())
-    async with house.context(butler).db.work() as connection:
-        await sessions.enqueue(
-            connection,
-            session_id=session_id,
-            butler=butler,
-            cause=cause,
-            prompt=prompt,
-            **more,  # type: ignore[arg-type]
-        )
+    asked = {"session_id": session_id, "butler": butler, "cause": cause, "prompt": prompt, **more}
+    await sessions.enqueue(house.sql, **asked)  # type: ignore[arg-type]
     return session_id
 
 
@@ -247,7 +240,7 @@ async def test_of_sessions_that_nobody_runs_some_are_given_up_at_once(still_hous
 # A process that is under somebody's control writes it by its butler's own login, and is gone.
 LEFT: Final = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, status, began_at)
-VALUES ($1, 'greeter', 'ask', 'x', 'running', clock_timestamp())
+VALUES ($1, 'greeter', 'test', 'x', 'running', clock_timestamp())
 """
 # As the same row would be after a clock that was ahead.
 SPENT: Final = """
@@ -273,6 +266,15 @@ async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(stil
     assert claimed is not None
     assert claimed.id == own
     assert (await row(still_house, outside))["status"] == "running", "a program outside holds nothing"
+
+
+async def test_no_butler_puts_a_session_of_its_own_before_the_owners_words(still_house: House) -> None:
+    for cause in ("ask", "message", "classify"):
+        with pytest.raises(ButlersError, match="InsufficientPrivilege"):
+            async with still_house.context("greeter").db.work() as connection:
+                await sessions.enqueue(
+                    connection, session_id=str(uuid4()), butler="greeter", cause=cause, prompt="Write to the owner."
+                )
 
 
 @pytest.mark.parametrize(
