@@ -102,9 +102,9 @@ def mailed_file(server: IMAP4, wanted: Reference, vouching: str | None = None) -
     A verified message's file comes from a mail that the server `vouching` vouches for, since anybody can name its id.
     """
     for uid in all_named(server, wanted.thread or "")[:MOST_ALIKE]:
-        if is_report(fetched_piece(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")[0]):  # which is never taken in
+        raw, _ = fetched_piece(server, uid, LARGEST)
+        if is_report(raw):  # which is never taken in
             continue
-        raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         letter, files = letter_of(raw, vouching, wanted.endpoint), files_of(taken_apart(raw))
         if wanted.verified and not letter.verified:
             continue
@@ -117,7 +117,7 @@ def mailed_file(server: IMAP4, wanted: Reference, vouching: str | None = None) -
         part = files[number - 1]
         body = part.body.encode("ascii", "surrogateescape")
         if len(raw) >= LARGEST:
-            body, _ = fetched_piece(server, uid, part.path, f"<0.{MOST_ENCODED}>")
+            body, _ = fetched_piece(server, uid, MOST_ENCODED, part.path)
         content = part.content(body)
         if len(body) >= MOST_ENCODED or len(content) > attachments.LARGEST:
             raise TooLarge

@@ -187,12 +187,11 @@ class Mailbox:
 
     def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
         """Return what this message is: bounces, a mail, or nothing that is read."""
-        header, at = fetched_piece(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
-        if is_report(header):
-            return parse(fetched_piece(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
+        raw, at = fetched_piece(server, uid, LARGEST if mails_from else LIMIT_BYTES)
+        if is_report(raw):
+            return parse(raw)
         if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
             return ()
-        raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:
             # The end of a line that the limit cuts in two is none.
             letter = letter_of(raw.removesuffix(b"\r"), *self._vouching, cut=len(raw) >= LARGEST)
@@ -215,9 +214,13 @@ def all_named(server: IMAP4, message_id: str) -> list[int]:
     return sorted(int(number) for number in (found[0] or b"").split())
 
 
-def fetched_piece(server: IMAP4, uid: int, section: str, beginning: str) -> tuple[bytes, datetime | None]:
-    """Fetch a piece of a message, which stays unread; return it, empty where the message is gone, and when it came."""
-    items = _demand(*server.uid("FETCH", str(uid), f"(INTERNALDATE BODY.PEEK[{section}]{beginning})"))
+def fetched_piece(server: IMAP4, uid: int, most: int, section: str = "") -> tuple[bytes, datetime | None]:
+    """Fetch the beginning of a message or of its part, which stays unread; return it, and when the message came.
+
+    It is empty where the message is gone. INVARIANT: the answer has an end, and holds no header fields by their names:
+    some servers die of that where a head has many megabytes, and would be asked for the same mail at every look.
+    """
+    items = _demand(*server.uid("FETCH", str(uid), f"(INTERNALDATE BODY.PEEK[{section}]<0.{most}>)"))
     piece = next((item[1] for item in items if isinstance(item, tuple)), b"")
     said = b" ".join(item[0] if isinstance(item, tuple) else item for item in items if item)
     return piece, _received(said.decode("ascii", "replace"))

@@ -47,10 +47,10 @@ class Bounce:
     said: str
 
 
-def is_report(header: bytes) -> bool:
-    """Return whether a message with this Content-Type header may report a delivery's end."""
+def is_report(raw: bytes) -> bool:
+    """Return whether a message that begins so may report a delivery's end."""
     try:
-        return _reports(_headers(_text(header[:HEAD_CHARACTERS])))
+        return _reports(_headers(_text(raw[:HEAD_CHARACTERS])))
     except NO_REPORT:
         return False
 

@@ -19,10 +19,7 @@ TAKE_SECONDS: Final = 30.0
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEARCH: Final = re.compile(r"SEARCH UID (\d{1,9}):\*(?: SINCE \S+)?", re.IGNORECASE | re.ASCII)
 NAMED: Final = re.compile(r'SEARCH HEADER MESSAGE-ID "([^"\\]{1,900})"', re.IGNORECASE | re.ASCII)
-FETCH: Final = re.compile(
-    r"FETCH (\d{1,9}) \(INTERNALDATE BODY\.PEEK\[(HEADER\.FIELDS \(CONTENT-TYPE\))?\](?:<0\.(\d{1,9})>)?\)",
-    re.IGNORECASE | re.ASCII,
-)
+FETCH: Final = re.compile(r"FETCH (\d{1,9}) \(INTERNALDATE BODY\.PEEK\[\]<0\.(\d{1,9})>\)", re.IGNORECASE | re.ASCII)
 
 
 class Conversation:
@@ -65,7 +62,7 @@ class Conversation:
             case "UID" if (uids := self._searched(argument)) is not None:
                 self._say(" ".join(["* SEARCH", *uids]))
             case "UID" if found := FETCH.fullmatch(argument):
-                self._fetch(int(found[1]), found[2], found[3])
+                self._fetch(int(found[1]), int(found[2]))
             case "IDLE":
                 await self._idle()
             case "LOGOUT":
@@ -92,7 +89,7 @@ class Conversation:
         validity = int(written[0].at.timestamp()) if written else 1
         self._say(f"* {len(written)} EXISTS", f"* OK [UIDVALIDITY {validity}] x")
 
-    def _fetch(self, uid: int, head_alone: str | None, most: str | None) -> None:
+    def _fetch(self, uid: int, most: int) -> None:
         written = self._sandbox.world.written
         if not 0 < uid <= len(written):
             return
@@ -100,10 +97,8 @@ class Conversation:
         if not self._sandbox.room.take(len(mail.raw)):
             raise ConnectionResetError
         self._held += len(mail.raw)
-        raw = mail.raw.encode(errors="surrogateescape")
-        piece = _content_type(raw) if head_alone else raw[: int(most) if most else None]
-        named = f"BODY[{head_alone or ''}]{'<0>' if most else ''}"
-        said = f'* {uid} FETCH (UID {uid} INTERNALDATE "{_internal(mail)}" {named} {{{len(piece)}}}\r\n'
+        piece = mail.raw.encode(errors="surrogateescape")[:most]
+        said = f'* {uid} FETCH (UID {uid} INTERNALDATE "{_internal(mail)}" BODY[]<0> {{{len(piece)}}}\r\n'
         self._writer.write(said.encode() + piece + b")\r\n")
 
     async def _idle(self) -> None:
@@ -135,13 +130,6 @@ class Conversation:
         if self._writer.is_closing():  # some event loops fail to write there as if by a bug
             raise ConnectionResetError
         self._writer.write("".join(f"{line}\r\n" for line in lines).encode())
-
-
-def _content_type(raw: bytes) -> bytes:
-    """Return the field of that name, with its folded lines, and the line that ends a head."""
-    head = raw.partition(b"\r\n\r\n")[0] + b"\r\n"
-    found = re.search(rb"^content-type:.*\r\n(?:[ \t].*\r\n)*", head, re.IGNORECASE | re.MULTILINE)
-    return (found[0] if found else b"") + b"\r\n"
 
 
 def _internal(mail: Written) -> str:

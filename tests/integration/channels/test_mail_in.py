@@ -339,6 +339,20 @@ async def test_a_mail_that_is_refused_for_good_stops_no_other(house: House, box:
     assert await house.sql.fetchrow(BY_ID, f"{AT} {after}") is not None
 
 
+async def test_a_mail_with_a_head_of_many_megabytes_stops_no_other(house: House, box: Mailbox) -> None:
+    await there(house)
+    after = named()
+    field = f"Content-Type: text/plain; x={'a' * 60_000}\r\n"
+    box.put(letter("wide", "eve@example.org", named(), field * 200))
+    box.put(letter("after", "anna@example.org", after))
+    opened = Box(source(box).account, SERVER)
+    try:
+        await reader.look(house.context("messenger"), source(box), opened, asyncio.Event())
+    finally:
+        await asyncio.to_thread(opened.close)
+    assert await house.sql.fetchrow(BY_ID, f"{AT} {after}") is not None
+
+
 async def test_strangers_fill_no_mailbox_without_end(house: House, box: Mailbox) -> None:
     await there(house)
     sender = f"{uuid4().hex}@example.org"
