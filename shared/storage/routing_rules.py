@@ -47,7 +47,7 @@ async def add_route(connection: Connection, new: NewRoute, by: str) -> str:
     if new.sender is not None and new.channel is None:
         raise InvalidInput("A sender needs its channel.", f"Give --channel {' or '.join(CHANNELS)}.")
     sender = canonical(str(new.channel), new.sender) if new.sender is not None else None
-    if new.channel == "telegram" and sender is not None and not sender.isdecimal():
+    if new.channel == "telegram" and sender is not None and sender.startswith("@"):
         raise InvalidInput("Telegram names a sender by a number alone.", "Give the number that its card shows.")
     what = new.butler, new.channel, sender, new.words, new.contact_id, new.may_ask
     made: str | None = await connection.fetchval(ADD, *what, MOST_ROUTES)

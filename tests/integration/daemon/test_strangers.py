@@ -12,12 +12,12 @@ from messenger.cards.strangers import stranger
 from messenger.storage.kinds import stranger_cards
 from shared.db.pool import Record
 from shared.display.conversation import MOST_TURNS, NOW, THEIRS
-from shared.errors import Forbidden
+from shared.errors import Forbidden, InvalidInput
 from shared.storage import routing_rules, turns
 from switchboard import incoming
 from switchboard.storage import registry
 from tests.integration.daemon.test_conversations import OWNERS_MAIL, TOLD, asked, let_ask
-from tests.integration.daemon.test_routing import begun, bring, event, letter, there
+from tests.integration.daemon.test_routing import begun, bring, event, letter, routed, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
@@ -316,6 +316,18 @@ async def test_the_command_that_blocks_a_sender_holds_no_word_of_theirs(still_ho
     begins = str(row["id"])[:8]
     assert sheet.foot == f"To block the sender: butlers routes add nobody --message {begins}"
     assert await turns.written_by(still_house.sql, begins) == ("email", sender)
+
+
+async def test_the_command_that_blocks_a_sender_blocks_whoever_writes_as_a_channel(house: House, message: str) -> None:
+    group, channel = new_chat(), f"-100{new_chat()}"
+    as_channel = {"sender": {"identity": channel}}
+    row = await routed(house, event(message, f"-{group}", **as_channel))
+    written_by = await turns.written_by(house.sql, str(row["id"])[:8])
+    made = await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, *written_by), str(uuid4()))
+    again = await routed(house, event(f"{message} again", f"-{group}", **as_channel))
+    assert (again["routed_to"], again["routed_because"]) == (None, f"blocked by rule {made}")
+    with pytest.raises(InvalidInput, match="by a number alone"):
+        await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, "telegram", "@eve_writes"), str(uuid4()))
 
 
 async def test_what_a_contacts_program_sends_is_shown_and_nobody_elses(still_house: House, message: str) -> None:
