@@ -378,6 +378,12 @@ def test_html_is_read_as_a_person_sees_it() -> None:
     assert seen_text('<i title=" > ">yes</i> <i title=' + "' > '" + ">and</i>") == "yes and"
 
 
+@pytest.mark.parametrize("head_ends", ["</head><body>", "<body>", ""])
+def test_below_a_head_the_words_are_read_whether_it_is_closed_or_not(head_ends: str) -> None:
+    head = '<meta charset="utf-8"><title>no</title><style>p{}</style>'
+    assert seen_text(f"<html><head>{head}{head_ends}<p>Hello</p></html>") == "Hello"
+
+
 @pytest.mark.parametrize(
     "theirs",
     [

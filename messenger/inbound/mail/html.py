@@ -20,7 +20,7 @@ _MARKUP: Final = re.compile(
     re.DOTALL,
 )
 _UNSEEN: Final = {
-    name: re.compile(rf"</{name}\s*>|\Z", re.IGNORECASE) for name in ("style", "script", "head", "title", "template")
+    name: re.compile(rf"</{name}\s*>|\Z", re.IGNORECASE) for name in ("style", "script", "title", "template")
 }
 # No run without a bound stands beside another that takes the same signs: of a tag of 300,000 blanks each of them would
 # be tried with each.
