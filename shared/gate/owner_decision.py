@@ -213,7 +213,9 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     except InvalidInput as unfit:
         return Outcome("impossible", f"It cannot be sent: {unfit.message}")
     what = judged.action
-    binds = audit_bindings.of_yes(judged.row["id"], what.channel, what.address, what.content_sha, wires)
+    binds = await audit_bindings.of_yes(
+        connection, judged.row["id"], what.channel, what.address, what.content_sha, wires
+    )
     verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.surface, word.reason, wires, binds)
     notification_id = await pending_actions.decide(connection, verdict)
     if notification_id is None:

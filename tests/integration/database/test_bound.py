@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
+from messenger.delivery import expire
+from shared.gate.tool_call import Declared, admit_call
 from shared.retention import WORDS
 from shared.storage import audit_bindings, contacts
+from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_half_sent import in_two
 from tests.integration.gate.test_editing import change
 from tests.integration.house import House
@@ -33,6 +37,13 @@ YES = "UPDATE shared.pending_actions SET content_sha = 'x' WHERE notification_id
 YES_STATE = "UPDATE shared.pending_actions SET content_sha = 'x', status = 'pending' WHERE notification_id = $1"
 YES_REVISION = "UPDATE shared.pending_actions SET revision = revision + 1 WHERE notification_id = $1"
 YES_BYTES = "UPDATE shared.pending_actions SET wire_shas = '{x}' WHERE notification_id = $1"
+CALL_CHANGES = ("arguments = '9000'", "says = 'Do nothing.'", "arguments = '[wiped]', says = '[wiped]'")
+CALL_LINES = "SELECT seq FROM shared.approval_events WHERE action_id = $1"
+WITHOUT_WORDS = """
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, detail)
+SELECT event_type, action_id, notification_id, actor, detail - 'words' FROM shared.approval_events
+WHERE notification_id = $1 AND event_type = 'approved'
+"""
 OWN_LINE = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, detail)
 SELECT 'revised', id, notification_id, origin_butler, jsonb_build_object('revision', $2::jsonb)
@@ -77,10 +88,11 @@ async def by_yes(house: House, message: str) -> str:
 async def test_the_lines_hold_hashes_and_nothing_of_the_message(still_house: House, message: str) -> None:
     told = await by_yes(still_house, message)
     yes, marked = [await still_house.row(LINE, told, kind) for kind in ("approved", "marked")]
-    assert set(yes["detail"]) == {"revision", "surface", "contact", "content", "wire", "address"}
+    assert set(yes["detail"]) == {"revision", "surface", "contact", "content", "wire", "address", "words"}
     assert set(marked["detail"]) == {"part", "attempt", "asked", "content", "wire", "address", "words", "yes"}
     assert yes["detail"]["address"] == marked["detail"]["address"]
     assert yes["detail"]["content"] == marked["detail"]["content"]
+    assert yes["detail"]["words"] == marked["detail"]["words"]
     assert message not in f"{yes} {marked}"
     assert (await still_house.delivery(told))["address"] not in f"{yes} {marked}"
 
@@ -136,6 +148,35 @@ async def test_so_is_one_that_was_changed_after_a_yes(still_house: House, messag
     told = await by_yes(still_house, message)
     await still_house.sql.execute(change, told)
     assert any(what in said for said in await said_of(still_house, told))
+
+
+async def test_so_are_words_that_had_a_yes_and_never_left(still_house: House, message: str) -> None:
+    told = await admitted(still_house, message, contact_id=await still_house.contact("Anna"))
+    await still_house.decide(await still_house.sql.fetchval(ACTION, told))
+    await enqueue(still_house, told)
+    await still_house.sql.execute(PAST, told)
+    async with still_house.context("messenger").db.work() as connection:
+        assert await expire.end_late(connection) == 1
+    assert await said_of(still_house, told) == []
+    await still_house.sql.execute(CHANGES["its words"], told)
+    [said] = await said_of(still_house, told)
+    assert "its words was changed after its yes" in said
+    await still_house.sql.execute(WITHOUT_WORDS, told)
+    assert await said_of(still_house, told) == [], "a line from before holds none"
+
+
+@pytest.mark.parametrize("change", CALL_CHANGES)
+async def test_so_is_a_call_that_was_changed_after_a_yes(still_house: House, message: str, change: str) -> None:
+    call = NewCall(str(uuid4()), "greeter", message, '{"litres": 10}', "Flood it.", "low", repeatable=False)
+    async with still_house.context("greeter").db.work() as connection:
+        await admit_call(connection, call, Declared("ask", "low"), timedelta(hours=72))
+    assert (await still_house.decide(call.id)).code == "approved"
+    lines = {row["seq"] for row in await still_house.sql.fetch(CALL_LINES, call.id)}
+    for changed in (None, change):
+        if changed:
+            await still_house.sql.execute(f"UPDATE shared.tool_calls SET {changed} WHERE id = $1", call.id)
+        found = [one.text for one in (await audit_bindings.compare(still_house.sql)).differs if one.seq in lines]
+        assert [("its words" in one) for one in found] == [True] * bool(changed)
 
 
 @pytest.mark.parametrize("revision", ["soon", 2])
