@@ -1,14 +1,45 @@
 """The end of what lies in the queue past its time: `dead` where it was tried in vain, else `expired`."""
 
-from messenger.storage import queries, transitions
+from collections.abc import Sequence
+
+from butlers.butler import Context
+from messenger import poison
+from messenger.storage import deliveries as store
+from messenger.storage import queries, targets, transitions
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.pool import Connection, Record, tell
+from shared.db.pool import BRIEFLY, Connection, Record, tell
+from shared.errors import Unreadable
+from shared.loops import apart
 from shared.storage import deliveries, notices, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
+from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
 
+log = logger("messenger.delivery.expire")
 TOO_LATE = "Expired before it could be sent."
+
+
+async def bring_late(context: Context, late: Sequence[str]) -> None:
+    """Put into the queue, where it ends, what no Switchboard brought in its time; no row keeps the others from it.
+
+    What cannot be read ends at once.
+    """
+    for notification_id in late:
+        with apart(log, "not ended", notification=notification_id):
+            async with context.db.work(BRIEFLY) as connection:
+                await _bring(connection, notification_id)
+
+
+async def _bring(connection: Connection, notification_id: str) -> None:
+    row = await notifications.locked(connection, notification_id)
+    # A Switchboard may have brought it meanwhile, or the owner have given it more time.
+    if row is None or row["status"] != "queued" or not row["too_late"]:
+        return
+    try:
+        await store.enqueue(connection, await targets.not_yet_brought(connection, row))
+    except Unreadable as unfit:
+        await poison.end(connection, notification_id, unfit.message)
 
 
 async def end_late(connection: Connection) -> int:

@@ -10,7 +10,6 @@ from typing import Final
 from butlers.butler import Context
 from messenger.cards.restored import KIND
 from messenger.storage import cards, deliveries, queries, targets, transitions, updates
-from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Unreadable
@@ -81,7 +80,7 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
         return False
     if not await transitions.make_uncertain(connection, notification_id):
         try:
-            new = await _not_yet_brought(connection, row)
+            new = await targets.not_yet_brought(connection, row)
         except Unreadable:
             return False  # nor can anybody send it
         if new.kind == "owner":
@@ -95,15 +94,6 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
     )
     await pending_actions.move(connection, notification_id, ["approved", "executing"], "uncertain", MAY_HAVE_LEFT)
     return True
-
-
-async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
-    """Return the delivery to make for what the Switchboard had not brought, or had not brought again."""
-    channel = notifications.envelope_of(row).delivery.channel
-    target = await targets.target_now(connection, row)
-    kind = "owner" if target.is_owner else "third_party"
-    whose = (row["origin_butler"], row["lineage"])
-    return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)
 
 
 async def _ask_anew(connection: Connection, action: Record, context: Context) -> bool:

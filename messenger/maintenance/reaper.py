@@ -95,9 +95,11 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 written += await breakers.tell_owner(connection)
                 await rate_limits.forget(connection, timings.bucket_kept, timings.longest_wait)
                 late, expiring = await queries.overdue(connection), await rules.expiring(connection)
+                not_brought = await queries.not_brought(connection)
                 await pairings.expire(connection)
             # Some of what is late, and then the cards: these wait for no end of it. The next round finds more.
-            if late:
+            await expire.bring_late(worker.context, not_brought)
+            if late or not_brought:
                 async with worker.context.db.work() as connection:
                     reaped += await expire.end_late(connection)
             # A butler that holds a row of its own keeps that one's card waiting, and no kind of card for long.

@@ -8,7 +8,7 @@ from shared.addresses import folded
 from shared.channels.email import SPEC as EMAIL
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.storage import tool_calls
+from shared.storage import brakes, tool_calls
 
 # A lease that ends further off than its own length ($1) was written by a clock that was wrong, and is none.
 LASTS: Final = "(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + $1::interval)"
@@ -156,6 +156,31 @@ ORDER BY notification_id
 async def overdue(connection: Connection) -> list[str]:
     """Return the ids of some notifications whose delivery lies in the queue past its time."""
     return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
+
+
+# What is allowed, past its time and not in delivery, found for each butler by itself among the hundred that are over
+# the longest: those in delivery end first, or are on their way. What a backup brought back may have left since: it is
+# doubted first.
+NOT_BROUGHT = f"""
+WITH RECURSIVE b AS (
+    SELECT min(origin_butler) AS name FROM shared.notifications WHERE status = 'queued'
+    UNION ALL
+    SELECT (SELECT min(origin_butler) FROM shared.notifications WHERE status = 'queued' AND origin_butler > b.name)
+    FROM b WHERE b.name IS NOT NULL)
+SELECT late.id::text FROM b CROSS JOIN LATERAL (
+    SELECT n.id, n.not_after FROM (
+        SELECT id, not_after FROM shared.notifications
+        WHERE status = 'queued' AND origin_butler = b.name AND not_after <= statement_timestamp()
+        ORDER BY not_after LIMIT 100) n
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id WHERE d.id IS NULL OR d.status = 'parked') late
+WHERE NOT EXISTS ({brakes.UNHANDLED})
+ORDER BY row_number() OVER (PARTITION BY b.name ORDER BY late.not_after), random() LIMIT 20
+"""
+
+
+async def not_brought(connection: Connection) -> list[str]:
+    """Return the ids of some notifications whose time was over before any Switchboard brought them, or again."""
+    return [row["id"] for row in await connection.fetch(NOT_BROUGHT)]
 
 
 SAME_CONTENT = """

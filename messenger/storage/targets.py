@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from messenger.storage.deliveries import Enqueued
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
+from shared.storage import notifications
 from shared.storage.contacts import MissingIdentifier, Recipient, Target, target_of
 
 # The address of what nobody could be reached at.
@@ -18,3 +20,15 @@ async def target_now(connection: Connection, row: Record) -> Target:
     except (InvalidInput, Misconfigured):
         return NOWHERE
     return NOWHERE if isinstance(found, MissingIdentifier) else found
+
+
+async def not_yet_brought(connection: Connection, row: Record) -> Enqueued:
+    """Return the delivery to make for what the Switchboard had not brought, or had not brought again.
+
+    Raises Unreadable if the row holds no envelope.
+    """
+    channel = notifications.envelope_of(row).delivery.channel
+    target = await target_now(connection, row)
+    kind = "owner" if target.is_owner else "third_party"
+    whose = (row["origin_butler"], row["lineage"])
+    return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)

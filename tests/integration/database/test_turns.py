@@ -57,6 +57,14 @@ VALUES ($1, 'owner', 'telegram', '1', 'sandbox', now() - $3::int * interval '1 s
 """
 
 
+NOT_BROUGHT: Final = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+    third_party, not_after, status, answer)
+VALUES ($1, $2, $2, 'sandbox', $1::uuid::text, $1::uuid::text, 's', jsonb_build_object('origin_butler', $2::text), 'x',
+    false, now() - $3::int * interval '1 second', 'queued', '{"status": "queued"}')
+"""
+
+
 async def _unanswered(connection: Connection) -> Iterable[str]:
     return [row["id"] for row in await pending_actions.unanswered(connection)]
 
@@ -89,6 +97,7 @@ async def _seen(connection: Connection) -> Iterable[str]:
     [
         pytest.param(UNANSWERED, _unanswered, MANY, id="what nobody answered in time"),
         pytest.param(LATE, queries.overdue, MANY, id="messages past their time"),
+        pytest.param(NOT_BROUGHT, queries.not_brought, MANY, id="messages past their time that nobody brought"),
         pytest.param(CLOSED, _untold, MANY, id="answers nobody waits for"),
         pytest.param(RUN_OUT, _expired, MANY_OPEN, id="questions past their time"),
         pytest.param(CALL.format(status="executing"), _silent, MANY, id="calls of a daemon that fell silent"),

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from messenger.delivery import expire
+from messenger.maintenance import reaper
 from shared.display.fates import DELIVERY
 from shared.display.visible import MARK
 from shared.rpc import Answer
@@ -33,6 +34,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LATER: Final = "UPDATE messenger.deliveries SET send_at = send_at + interval '1 hour' WHERE notification_id = $1"
 USES: Final = "SELECT rule_id FROM shared.rule_uses WHERE notification_id = $1"
 AUDIT: Final = "SELECT event_type FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq DESC LIMIT 1"
+PARK: Final = "UPDATE messenger.deliveries SET status = 'parked' WHERE notification_id = $1"
+# Before all others of its butler, and nobody can make anything of it.
+BREAK: Final = """
+UPDATE shared.notifications SET envelope = '{"origin_butler": "greeter"}', not_after = '2000-01-01Z' WHERE id = $1
+"""
 PUT_OFF: Final = """
 SELECT n.id::text FROM shared.notifications n JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE d.status = 'queued' AND d.attempt = 1 AND n.envelope #>> '{delivery,message}' = $1
@@ -124,13 +130,14 @@ async def test_a_dead_letter_goes_out_when_the_owner_has_it_tried_again(still_ho
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
-async def approved(house: House, message: str) -> tuple[str, Mapping[str, object]]:
+async def approved(house: House, message: str, *, brought: bool = True) -> tuple[str, Mapping[str, object]]:
     """A message in the queue by the owner's yes, and the card that asked for it."""
     told = await admitted(house, message, contact_id=await house.contact("Zoe", telegram=new_chat()))
     await cards_written(house)
     await all_cards(house)
     assert (await house.decide((await house.row(ACTION, told))["id"])).code == "approved"
-    await enqueue(house, told)
+    if brought:
+        await enqueue(house, told)
     return told, house.cards(message)[-1]
 
 
@@ -158,6 +165,38 @@ async def test_of_what_was_approved_and_never_tried_nobody_says_that_no_one_answ
     await closed(still_house)
     assert (await still_house.row(ACTION, told))["status"] == "expired"
     assert shown(still_house, card).endswith(f"\n\n{MARK} {TIME_OVER} Not sent.")
+
+
+async def one_round(house: House) -> None:
+    """One round of the Messenger's own."""
+    stopping = asyncio.Event()
+    tidying = asyncio.ensure_future(reaper.tidy(house.worker(), stopping))
+    await asyncio.sleep(0)
+    stopping.set()
+    await tidying
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["never", "not again"])
+async def test_what_no_switchboard_brings_ends_all_the_same(still_house: House, message: str, before: bool) -> None:  # noqa: FBT001
+    odd = await admitted(still_house, f"{message} odd", contact_id=await friend(still_house))
+    waits = await admitted(still_house, f"{message} waits", contact_id=await still_house.contact("Ann"))
+    told, card = await approved(still_house, message, brought=before)
+    await still_house.sql.execute(PARK, told)
+    await one_round(still_house)
+    assert await still_house.status(told) == "queued", "it has its time"
+    await still_house.sql.execute(BREAK, odd)
+    for late in (told, waits):
+        await still_house.sql.execute(PAST, late)
+    await one_round(still_house)
+    await closed(still_house)
+    assert [await still_house.status(one) for one in (odd, told, waits)] == ["error", "error", "pending_approval"]
+    assert ((await still_house.delivery(told))["status"], (await error(still_house, told))["class"]) == (
+        "expired",
+        "timeout",
+    )
+    assert (await still_house.row(ACTION, told))["status"] == "expired"
+    assert shown(still_house, card).endswith(f"\n\n{MARK} {TIME_OVER} Not sent.")
+    assert still_house.sent(message) == []
 
 
 async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: House, message: str) -> None:
