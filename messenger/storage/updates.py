@@ -95,8 +95,8 @@ def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
 
 
 def is_of_album(update: Mapping[str, object]) -> bool:
-    """Return whether an update is one of several messages that were sent as one, or changes one of these."""
-    message = update.get("message", update.get("edited_message"))
+    """Return whether an update is one of several messages that were sent as one."""
+    message = update.get("message")
     return isinstance(message, Mapping) and "media_group_id" in message
 
 
@@ -192,22 +192,27 @@ coalesce(CASE WHEN body ? 'callback_query' THEN body #>> '{callback_query,from,i
     SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
     WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)
 """
-# The parts of an album come one by one, so they wait until the last of them is there, and so does what changes them.
+# The parts of an album come one by one, so they wait until the last of them is there.
 IS_COMING = """
-(coalesce(body -> 'message', body -> 'edited_message') ? 'media_group_id'
+(body -> 'message' ? 'media_group_id'
     AND received_at BETWEEN clock_timestamp() - $4::interval AND clock_timestamp())
 """
-# However many wait, each step reads one of an index.
+CHAT = "coalesce(body -> 'message', body -> 'edited_message', body -> 'message_reaction') #> '{chat,id}'"
+# However many wait, each step reads one of an index; OFFSET 0 keeps it from reading all at once. INVARIANT: what is
+# written in a chat, or changes something there, is handled after an album that was sent before it.
 WAITING = f"""
 WITH word AS (
     SELECT update_id, body, outcome, true AS is_word FROM messenger.updates
     WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND {MAY_BE_WORD} AND {IS_WORD}
     ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
 fresh AS (
-    SELECT update_id, body, outcome, false AS is_word FROM messenger.updates
-    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND {IS_COMING} IS NOT TRUE
-        AND NOT EXISTS (SELECT FROM word)
-    ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
+    SELECT update_id, body, outcome, false AS is_word FROM messenger.updates u
+        CROSS JOIN LATERAL (SELECT {CHAT} AS chat) place
+    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND NOT EXISTS (SELECT FROM word)
+        AND NOT EXISTS (SELECT FROM messenger.updates before
+            WHERE before.bot = $1 AND before.update_id <= u.update_id AND before.handled_at IS NULL
+                AND before.outcome IS NULL AND {CHAT} = place.chat AND {IS_COMING} OFFSET 0)
+    ORDER BY update_id LIMIT 1 FOR UPDATE OF u SKIP LOCKED),
 failed AS (
     SELECT update_id, body, outcome, {IS_WORD} AS is_word FROM messenger.updates
     WHERE bot = $1 AND handled_at IS NULL AND outcome IS NOT NULL
@@ -220,7 +225,8 @@ SELECT * FROM word UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM failed
 async def oldest_unhandled(connection: Connection, bot: str, album: timedelta) -> Record | None:
     """Return the oldest word of the owner's, else the oldest other update, that nobody has handled; lock it.
 
-    A word is a press or a command. What failed comes last, and no part of an album before it was `album` ago.
+    A word is a press or a command. What failed comes last, and no part of an album before it was `album` ago, nor what
+    came after it in that chat.
     """
     return await connection.fetchrow(WAITING, bot, list(COMMANDS), list(OTHERS_WORDS), album)
 

@@ -21,6 +21,8 @@ from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.timings import STANDARD
 from shared.db.pool import Record
 from shared.storage import contacts, pairings
+from switchboard import incoming
+from tests.integration.daemon.test_routing import there
 from tests.integration.house import House
 from tests.rig import fresh
 from tests.rig.waiting import eventually
@@ -292,6 +294,7 @@ async def test_a_server_with_nothing_new_is_not_asked_at_once_and_one_that_refus
 
 
 ALBUM_BOT = "4251"
+WENT = "SELECT thread, routed_to FROM switchboard.inbox WHERE endpoint_identity = $1 ORDER BY received_at"
 CAME = "SELECT text, quoted, attachments FROM switchboard.inbox WHERE sender = $1 ORDER BY text"
 
 
@@ -307,38 +310,58 @@ def files(row: Record) -> list[str]:
     return [file["file_id"] for file in row["attachments"]]
 
 
-async def test_an_album_is_one_message_with_all_its_files_however_they_come(still_house: House, message: str) -> None:
-    worker, stopping = still_house.worker(), asyncio.Event()
-    one, other = fresh.chat(), fresh.chat()
-    # The provider brings the first alone, words and all; somebody else's photo names the same album.
-    brought = [
-        [photo(1, one, "7")],
-        [
-            photo(2, other, "7", quote={"text": "this one"}),
-            photo(3, one, "7", caption=message),
-            photo(4, one, "8"),
-            photo(5, one, "7"),
-        ],
-    ]
+async def polled(house: House, bot: str, numbers: range, *brought: list[dict[str, object]]) -> None:
+    """Have a provider bring updates to the real poller, and all of them handled."""
+    worker, stopping, left = house.worker(), asyncio.Event(), list(brought)
 
     async def answer(request: web.Request) -> web.Response:
-        came = brought.pop(0) if brought and "getUpdates" in request.path else []
+        await asyncio.sleep(0.3)  # in which what came before is handled, if it does not wait
+        came = left.pop(0) if left and "getUpdates" in request.path else []
         return web.json_response({"ok": True, "result": came})
 
-    async with provider(answer, ALBUM_BOT) as telegram:
-        polling = asyncio.ensure_future(poller.poll(worker, telegram, ALBUM_BOT, {}, stopping))
-        handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, ALBUM_BOT, stopping))
+    async with provider(answer, bot) as telegram:
+        polling = asyncio.ensure_future(poller.poll(worker, telegram, bot, {}, stopping))
+        handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, bot, stopping))
         try:
-            for number in range(1, 6):
-                await eventually(partial(still_house.sql.fetchrow, HANDLED, ALBUM_BOT, number))
+            for number in numbers:
+                await eventually(partial(house.sql.fetchrow, HANDLED, bot, number))
         finally:
             stopping.set()
             await asyncio.gather(polling, handling)
+
+
+async def test_an_album_is_one_message_with_all_its_files_however_they_come(still_house: House, message: str) -> None:
+    one, other = fresh.chat(), fresh.chat()
+    # The provider brings the first alone, words and all; somebody else's photo names the same album.
+    rest = [
+        photo(2, other, "7", quote={"text": "this one"}),
+        photo(3, one, "7", caption=message),
+        photo(4, one, "8"),
+        photo(5, one, "7"),
+    ]
+    await polled(still_house, ALBUM_BOT, range(1, 6), [photo(1, one, "7")], rest)
     first, second = await still_house.sql.fetch(CAME, str(one))
     assert (first["text"], files(first)) == ("", ["4"])
     assert (second["text"], files(second)) == (message, ["1", "3", "5"])
     [theirs] = await still_house.sql.fetch(CAME, str(other))
     assert (files(theirs), theirs["quoted"]) == (["2"], "this one")
+
+
+A_REPLY = {"reply_to_message": {"message_id": 2, "media_group_id": "7"}}
+
+
+@pytest.mark.parametrize(("bot", "more"), [("4256", A_REPLY), ("4257", {})], ids=["a reply", "no reply"])
+async def test_words_after_an_album_follow_it_to_its_butler(
+    still_house: House, message: str, bot: str, more: dict[str, object]
+) -> None:
+    """Telegram hands over both at once where nobody has asked for a while."""
+    await there(still_house)
+    album = [photo(1, OWNER, "7", caption=f"/greeter {message} bill"), photo(2, OWNER, "7")]
+    await polled(still_house, bot, range(1, 4), [*album, said(3, OWNER, f"{message} and pay it", **more)])
+    while await incoming.route_waiting(still_house.context("switchboard")):
+        pass
+    rows = await still_house.sql.fetch(WENT, bot)
+    assert [(row["thread"], row["routed_to"]) for row in rows] == [(f"{OWNER}:{n}", "greeter") for n in (1, 3)]
 
 
 async def handled_each(house: House, bot: str, said: list[dict[str, object]], ends: tuple[int, ...]) -> None:
