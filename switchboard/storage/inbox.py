@@ -204,7 +204,7 @@ SELECT routed_to, received_at, (thread = ANY ($5)) IS TRUE AS by_thread FROM swi
 WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
     AND (verified OR NOT $8)
     AND (thread = ANY ($5) OR (kind IN ('message', 'forward')
-        AND received_at BETWEEN $6::timestamptz - $7::interval AND $6))
+        AND received_at BETWEEN $6::timestamptz AND $7::timestamptz))
 ORDER BY by_thread DESC, received_at DESC LIMIT 1
 """
 
@@ -213,17 +213,20 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
     """Return the butler that the thread went to last, and those that wrote to the owner there since, the last first.
 
     The first is found by what is answered, else by what was said here just before; only then others count beside it.
+    Before means before it was written, however late it came; a chat brings in order what is written there.
     INVARIANT: no earlier row honestly has the number of a new message of a chat, which anybody can count on.
     """
     is_new = message["channel"] == "telegram" and message["kind"] in {"message", "forward"}
     thread = [one for one in (message["reply_to"], None if is_new else message["thread"]) if one]
     place = message["channel"], message["endpoint_identity"], message["conversation"]
     now = message["received_at"]
-    went = await connection.fetchrow(THREAD, *place, message["id"], thread, now, lasts, message["verified"])
+    written = written_at(message["request_context"].get("received_at"), now) or now
+    since = written - lasts
+    went = await connection.fetchrow(THREAD, *place, message["id"], thread, since, now, message["verified"])
     butler: str | None = went["routed_to"] if went is not None else None
     if (went is not None and went["by_thread"]) or not message["from_owner"]:
         return butler, ()
-    return butler, await _wrote_since(connection, message, went["received_at"] if went is not None else now - lasts)
+    return butler, await _wrote_since(connection, message, went["received_at"] if went else since, written)
 
 
 # INVARIANT: it begins with what was delivered, which no butler writes: rows that a butler puts cost nothing.
@@ -244,14 +247,12 @@ GROUP BY told.origin_butler ORDER BY max(told.settled_at) DESC
 """
 
 
-async def _wrote_since(connection: Connection, message: Record, since: datetime) -> Sequence[str]:
-    """Return who wrote to the owner in that chat from then until this message; of a mail what it answers says that."""
+async def _wrote_since(connection: Connection, message: Record, since: datetime, until: datetime) -> Sequence[str]:
+    """Return who wrote to the owner in that chat from then until then; of a mail what it answers says that."""
     if CHANNELS[message["channel"]].thread.address is None:
         return ()
     place = message["channel"], message["endpoint_identity"], message["conversation"]
-    # What was written to the owner after a late message was written is nothing that this one answers.
-    written = written_at(message["request_context"].get("received_at"), message["received_at"])
-    rows = await connection.fetch(WROTE, *place, since, written or message["received_at"])
+    rows = await connection.fetch(WROTE, *place, since, until)
     return [row["origin_butler"] for row in rows]
 
 

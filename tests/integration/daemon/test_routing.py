@@ -185,6 +185,12 @@ async def test_the_owner_names_a_butler_and_the_thread_stays_with_it(house: Hous
     assert back["routed_to"] == "health"
 
 
+async def passes(house: House, time: timedelta) -> None:
+    """Let all that was said have been said so much earlier."""
+    await house.sql.execute("UPDATE switchboard.inbox SET received_at = received_at - $1::interval", time)
+    await house.sql.execute("UPDATE messenger.deliveries SET settled_at = settled_at - $1::interval", time)
+
+
 async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_the_owner_did(
     house: House, message: str
 ) -> None:
@@ -203,11 +209,7 @@ async def test_words_in_the_owners_chat_go_to_the_butler_that_wrote_there_since_
     assert (await house.notify("health", message=f"{message}: or I?"))["status"] == "ok"
     answer = await routed(house, event(f"{message}: this", OWNER, event={"reply_to": then["thread"]}))
     assert (answer["routed_to"], answer["routed_because"]) == ("greeter", "its thread went there before")
-    for earlier in (
-        "UPDATE switchboard.inbox SET received_at = received_at - interval '31 min'",
-        "UPDATE messenger.deliveries SET settled_at = settled_at - interval '31 min'",
-    ):
-        await house.sql.execute(earlier)
+    await passes(house, timedelta(minutes=31))
     late = await routed(house, event(f"{message}: late", OWNER))
     assert (late["routed_to"], late["routed_because"]) == ("health", "the default butler")
 
@@ -236,6 +238,19 @@ async def test_words_that_come_late_are_no_answer_to_what_was_said_after_them(ho
     written = {"observed_at": (datetime.now(UTC) - timedelta(hours=8)).isoformat()}
     late = await routed(house, event(f"{message}: of last night", OWNER, event=written))
     assert (late["routed_to"], late["routed_because"]) == ("health", "its thread went there before")
+
+
+async def test_words_that_come_late_answer_what_was_said_before_them(house: House, message: str) -> None:
+    await there(house)
+    await passes(house, timedelta(days=2))
+    assert (await house.notify("greeter", message=f"{message}: shall I water the plants?"))["status"] == "ok"
+    written = {"observed_at": (datetime.now(UTC) - timedelta(hours=12)).isoformat()}
+    went = list[tuple[str, str]]()
+    for text, slept in (("yes", True), ("and the garden", False), ("and the lawn", True)):
+        await passes(house, timedelta(hours=12, minutes=3) if slept else timedelta())
+        row = await routed(house, event(f"{message}: {text}", OWNER, event=written))
+        went.append((row["routed_to"], row["routed_because"]))
+    assert went == [("greeter", "it wrote to the owner last"), *[("greeter", "its thread went there before")] * 2]
 
 
 async def test_a_new_mail_of_the_owners_goes_to_no_butler_because_it_wrote_before(house: House, message: str) -> None:
