@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from butlers.butler import Context
@@ -69,45 +69,36 @@ UNROUTABLE: Final = (
     "Switchboard says which it is."
 )
 NOT_READ: Final = (
-    "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
-    "with the name of another butler."
+    "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or write a message that "
+    "is no reply and begins with the name of another butler."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """A message that is work for a butler: its row, which butler, and how it may be answered."""
-
-    row: Record
-    butler: str
-    request_context: dict[str, object]
-    # Whether they are the owner's: own ones say enough for a session that runs already, a reply about somebody else's
-    # conversation does not. None if somebody else wrote them.
-    owners_words: str | None = session_list.OWN
-
-
-async def hand_over(connection: Connection, message: Routed) -> bool:
+async def hand_over(connection: Connection, row: Record, butler: str, concerns: str | None) -> bool:
     """Let what was written begin a session of its butler; return whether the owner is to be told that none reads it.
 
-    A message is one session, because the session has the message's id. INVARIANT: it begins in the unit of work that
-    says where the message went: whoever reads that could else put a row of that id first, uncommitted, and this one
-    would wait for it. What was written in the sandbox begins none while a channel reaches people, whatever it answers.
+    A message is one session, because the session has the message's id; the words that it concerns are answered by that
+    alone. INVARIANT: it begins in the unit of work that says where the message went: whoever reads that could else put
+    a row of that id first, uncommitted, and this one would wait for it. What was written in the sandbox begins none
+    while a channel reaches people, whatever it answers.
     """
-    row, is_played = message.row, message.row["is_played"]
-    thinks = await registry.has_runtime(connection, message.butler)
+    is_played, is_own = row["is_played"], is_owners_own(row)
+    thinks = await registry.has_runtime(connection, butler)
     if thinks and not is_played:
-        await sessions.enqueue_message(
-            connection, row["id"], message.butler, row["text"], message.request_context, message.owners_words
-        )
-        if message.owners_words == session_list.OWN and len(row["text"]) <= notices.LONGEST:
+        about = await inbox.context_to_answer(connection, concerns) if concerns else None
+        # Own words say enough for a session that runs already, a reply about somebody else's conversation does not.
+        whose = (session_list.REPLY if about else session_list.OWN) if is_own else None
+        context = about or row["request_context"]
+        await sessions.enqueue_message(connection, row["id"], butler, row["text"], context, whose)
+        if whose == session_list.OWN and len(row["text"]) <= notices.LONGEST:
             # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
             # both. What a notice cannot hold begins its own.
             words = Notice("owner", sessions.MESSAGE, row["text"], trust="owner", priority="high", id=row["id"])
-            await notices.add(connection, message.butler, words)
-    elif message.owners_words is None:
+            await notices.add(connection, butler, words)
+    elif not is_own:
         await inbox.show(connection, row["id"])
     # Where nothing thinks for anybody, the Messenger says so.
-    untold = message.owners_words is not None and not thinks and not is_played
+    untold = is_own and not thinks and not is_played
     return untold and await session_list.somebody_thinks(connection)
 
 
@@ -185,11 +176,8 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         untold: tuple[Record, str] | None = None
         if held and butler is not None and is_work:
-            about = await inbox.context_to_answer(connection, concerns) if concerns else None
-            whose = (session_list.REPLY if about else session_list.OWN) if message.from_owner else None
-            work = Routed(row, butler, about or row["request_context"], whose)
             _, unknown = named_in(message, [name for name, _ in known.butlers])
-            said = _unread(row, butler, unknown, is_read=not await hand_over(connection, work))
+            said = _unread(row, butler, unknown, is_read=not await hand_over(connection, row, butler, concerns))
             untold = (row, said) if said else None
         elif held:
             untold = await _keep(connection, row, message, butler, original, rules)

@@ -149,7 +149,7 @@ async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(stil
     assert await stands(still_house, f"{message} when is dinner?") == "answered"
 
 
-async def test_the_owner_is_told_where_the_owner_wrote_that_nobody_reads_the_answer_to_a_mail(
+async def test_an_answer_that_nobody_reads_leaves_the_card_and_the_owner_is_told_where_the_owner_wrote(
     still_house: House, message: str
 ) -> None:
     mail = letter(f"{message} dinner?", f"{uuid4().hex}@example.org", f"<{uuid4().hex}@example.org>")
@@ -163,6 +163,7 @@ async def test_the_owner_is_told_where_the_owner_wrote_that_nobody_reads_the_ans
     told = await still_house.row(TOLD, reply["request_context"]["request_id"])
     delivery = told["envelope"]["delivery"]
     assert (delivery["channel"], delivery["message"]) == ("telegram", incoming.NOT_READ.format(name="health"))
+    assert await stands(still_house, f"{message} dinner?") == "waits"
 
 
 async def test_what_the_owner_answers_is_shown_and_marked_however_much_came_after_it(
