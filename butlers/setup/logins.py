@@ -69,7 +69,8 @@ RESET_SETTINGS: Final = """
 SELECT format('ALTER ROLE %1$I RESET ALL; ALTER ROLE %1$I IN DATABASE %2$I RESET ALL', $2::text, $1::text)
 """
 # The defaults of a session. It may set other times itself, so these guard against mistakes. The last two it may not
-# set: it fills the disk neither with temporary files nor with messages of its own in the server's log.
+# set: it fills the disk neither with temporary files nor with its own messages in the server's log, but for what ends
+# its connections, which is logged with what it gave to begin them.
 SET_TIMES: Final = """
 SELECT string_agg(format('ALTER ROLE %I SET %s = %L', $1::text, name, value), '; ')
 FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '10s'),

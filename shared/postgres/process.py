@@ -159,12 +159,19 @@ def _inside(data: Path) -> Iterator[tuple[int, int]]:
 
 
 def _trim_log(log: Path) -> int:
-    """Return the log's size, after setting aside a log that grew too large as `.1`."""
+    """Return the log's size, after leaving only the end of a log that grew too large.
+
+    A login can fill it with what it gives wrong at each connection; a start makes room again.
+    """
     size = log.stat().st_size if log.exists() else 0
     if size > LOG_LIMIT:
-        log.replace(f"{log}.1")
-        return 0
-    return size
+        with log.open("r+b") as file:
+            file.seek(-LOG_LIMIT, os.SEEK_END)
+            end = file.read()
+            file.seek(0)
+            file.truncate()
+            file.write(end)
+    return min(size, LOG_LIMIT)
 
 
 def _launch(place: Place, folder: Path) -> subprocess.Popen[bytes]:

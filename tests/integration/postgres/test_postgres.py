@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from shared.postgres.process import find_postmaster
+from shared.postgres.process import LOG_LIMIT, find_postmaster
 from shared.postgres.server import PostgresFailed, begin, running, stop
 from shared.postgres.socket_folder import url
 from tests.integration.postgres.postgres_runner import HOLD, IS_ROOT, House, ask, finish, furnished, line
@@ -102,6 +102,16 @@ def test_the_servers_log_holds_no_word_of_a_statement_or_a_row(house: House) -> 
     log = (house.home / "postgres" / "postgres.log").read_text()
     assert "ready to accept connections" in log
     assert "canary" not in log
+
+
+def test_of_a_log_that_was_filled_a_start_keeps_the_end_alone(house: House) -> None:
+    stop(house.start())
+    log = house.home / "postgres" / "postgres.log"
+    log.write_bytes(b"A" * 3 * LOG_LIMIT + b"\nthe end\n")
+    stop(house.start())
+    left = list(log.parent.glob("postgres.log*"))
+    assert sum(one.stat().st_size for one in left) < LOG_LIMIT + 100_000
+    assert "A\nthe end\n" in log.read_text()
 
 
 def test_data_and_place_survive_a_restart_and_a_crash(house: House) -> None:
