@@ -51,6 +51,7 @@ def list_all(
             {
                 "name": row["name"],
                 "fingerprint": fingerprint(row["public_key"]),
+                "public_key": row["public_key"],
                 "added_at": instant(row["added_at"]),
                 "retired_at": instant(row["retired_at"]) if row["retired_at"] else None,
                 "on_file": row["public_key"] in keystore.public_keys(settings.home, row["name"])[:1],

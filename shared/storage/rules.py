@@ -86,13 +86,28 @@ RETURNING id::text
 """
 
 
+# Whoever makes rules takes turns, as the insert waits for the authority: of two presses the later sees the first.
+MADE_TWICE: Final = """
+SELECT EXISTS (SELECT FROM shared.approval_rules own JOIN shared.approval_rules r ON r.id <> own.id
+    AND (r.effect, r.origin_butler, r.tool_name, r.arg_constraints, r.max_uses, r.max_per_day, r.realm)
+        IS NOT DISTINCT FROM (own.effect, own.origin_butler, own.tool_name, own.arg_constraints, own.max_uses,
+            own.max_per_day, own.realm)
+    WHERE own.id = $1::text::uuid AND r.active AND r.created_at > own.created_at - interval '10 seconds')
+"""
+
+
 async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli", *, realm: str | None = None) -> str:
-    """Add a rule and return its id; one that allows holds in the realm its channel has now, or the one named."""
+    """Add a rule and return its id; one that allows holds in the realm its channel has now, or the one named.
+
+    Raises InvalidInput if the same was made a moment ago, as by a double click: each would have the whole bound.
+    """
     origin = UUID(new.created_from) if new.created_from else None
     # A tool is no channel, so that a rule about one holds whatever the channels are.
     realm = None if new.tool != "notify" and _limits_fit(new) else realm or await _realm(connection, new)
     args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
     rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin, new.tool))
+    if await connection.fetchval(MADE_TWICE, rule_id):
+        raise InvalidInput("The same rule was made a moment ago.", "It stands in the list of rules.")
     made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))
     await record(connection, made, contact=by, surface=surface)
     return rule_id

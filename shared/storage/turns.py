@@ -20,9 +20,11 @@ def is_proved(channel: str, conversation: str | None, sender: str | None, *, vou
     Where a thread does not say its place, as by e-mail, the sender is what anybody can write: it counts only if the
     owner's own mail server vouches for it.
     """
-    if CHANNELS[channel].thread.address is None:
-        return vouched
-    return sender is not None and conversation == sender and CHANNELS[channel].address.is_private(sender)
+    spec = CHANNELS.get(channel)
+    # Of a channel that is none, as only a program with the Switchboard's login can write, nothing is proved.
+    if spec is None or spec.thread.address is None:
+        return vouched and spec is not None
+    return sender is not None and conversation == sender and spec.address.is_private(sender)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from shared.display.conversation import (
     written_at,
 )
 from shared.display.visible import in_line, visible
+from shared.storage.turns import is_proved
 
 INJECTIONS = Path(__file__).parents[1] / "injections.toml"
 TEXTS = [
@@ -73,6 +74,12 @@ def test_the_corpus_is_whole() -> None:
 def test_the_label_is_what_is_proved(turn: Turn, who: str, verified: str) -> None:
     read_as = read(framed(turn)).attrib
     assert (read_as["from"], read_as["verified"]) == (who, verified)
+
+
+def test_of_a_channel_that_is_none_nothing_is_proved() -> None:
+    """A row that names one would else keep every list of that butler's conversations from being read."""
+    assert not is_proved("x", "5", "5", vouched=True)
+    assert is_proved("email", None, "anna@example.org", vouched=True)
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("forward", "forwarded"), ("automatic", "automatic")])

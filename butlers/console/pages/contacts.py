@@ -21,7 +21,7 @@ from shared.gate.owner_decision import OwnerDecision, apply
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Revision, Why
 
-MOVED: Final = "The waiting messages have changed, so nothing was added or sent."
+MOVED: Final = "The waiting messages have changed, so this changed nothing."
 LOOK_AGAIN: Final = "Please review them again."
 # What the forms of a contact's page do, and the page that each leads to.
 LEADS_TO: Final[Mapping[str, str]] = {

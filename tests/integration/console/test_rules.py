@@ -54,6 +54,17 @@ def made(answer: aiohttp.ClientResponse) -> str:
     return answer.headers["Location"].removeprefix("/rules/")
 
 
+async def test_a_double_click_makes_one_rule(house: House, console: Running, message: str) -> None:
+    """Of two equal ones each would have the whole bound."""
+    contact, csrf, before = await house.contact("Anna", telegram=new_chat()), await console.csrf(), await count(house)
+    form = {"csrf": csrf, "do": "add", "effect": "allow", "contact_id": contact, "channel": "telegram", "max_uses": "1"}
+    answers = await asyncio.gather(*(console.post("/rules", **form) for _ in range(3)))
+    assert sorted(answer.status for answer in answers) == [303, 409, 409]
+    assert await count(house) == before + 1
+    assert (await house.notify(contact_id=contact, message=f"{message} 1"))["status"] == "ok"
+    assert (await house.notify(contact_id=contact, message=f"{message} 2"))["status"] == "pending_approval"
+
+
 def filled(html: str) -> dict[str, str]:
     """What the form for a rule holds."""
     form = html.split('action="/rules"')[1].split("</form>", maxsplit=1)[0]
