@@ -263,8 +263,8 @@ async def test_a_session_claimed_while_the_clock_was_ahead_is_given_up_once_it_i
     lease, session_id = STANDARD.session_lease, str(uuid4())
     terms = Terms("agent", "who fell silent", 1, lease, {"minutes": 1.0, "dollars": 1.0}, 9.0)
     clock.off_by(HOUR)
+    await queue.enqueue(house.sql, session_id=session_id, butler="greeter", cause="ask", prompt="Paint.")
     async with house.context("greeter").db.work() as connection:
-        await queue.enqueue(connection, session_id=session_id, butler="greeter", cause="ask", prompt="Paint.")
         assert await queue.claim_waiting(connection, "greeter", terms)
     clock.off_by(0)
     async with house.context("greeter").db.work() as connection:
