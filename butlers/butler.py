@@ -235,6 +235,7 @@ class Daemon:
     kind: Kind
     app: "ASGIApp"
     loops: Sequence[Loop] = ()
+    # The names of its gated tools, about which there may be rules.
     tools: Sequence[str] = ()
     parts: Components = field(default_factory=Components)
     context: Context | None = None

@@ -253,8 +253,8 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     _add_health(server, context, parts)
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
-    names = [tool.name for tool in tools]
-    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, butler.has_runtime)
+    asking = [tool.name for tool in tools if tool.gate != "free"]
+    daemon = Daemon(butler.name, butler.kind, app, parts.loops, asking, parts, context, butler.has_runtime)
     return daemon, LocalClient(verifier, tools)
 
 

@@ -105,14 +105,23 @@ async def demand_known(connection: Connection, name: str | None) -> str | None:
     return name
 
 
-TOOLS: Final = "SELECT DISTINCT unnest(tools) AS tool FROM switchboard.butlers WHERE kind = 'butler' ORDER BY 1"
+# Of each butler that was seen lately its gated tools, or one row without any.
+TOOLS: Final = """
+SELECT DISTINCT t.tool FROM switchboard.butlers b LEFT JOIN LATERAL unnest(b.tools) AS t(tool) ON true
+WHERE b.kind = 'butler' ORDER BY 1
+"""
 
 
 async def demand_tool(connection: Connection, name: str) -> None:
-    """Raise InvalidInput if no butler that was seen lately has a tool of that name, unless none was seen at all."""
-    known = [row["tool"] for row in await connection.fetch(TOOLS)]
-    if name == "notify" or len(name) > 60 or (known and name not in known):  # noqa: PLR2004  # the table's bound
-        raise InvalidInput(f"No butler has a gated tool `{name[:60]}`.", f"Choose from: {', '.join(known)}.")
+    """Raise InvalidInput if no butler that was seen lately has a gated tool of that name, unless none was seen at all.
+
+    Of any other tool no rule is asked, so one that blocks it would block nothing.
+    """
+    rows = await connection.fetch(TOOLS)
+    known = [row["tool"] for row in rows if row["tool"] is not None]
+    if name == "notify" or len(name) > 60 or (rows and name not in known):  # noqa: PLR2004  # the table's bound
+        remedy = f"Choose from: {', '.join(known)}." if known else "Let its module gate it; see docs/modules.md."
+        raise InvalidInput(f"No butler has a gated tool `{name[:60]}`, and of others no rule is asked.", remedy)
 
 
 async def keep_token(

@@ -122,6 +122,22 @@ async def test_a_rule_that_says_nothing_clear_is_refused(garden: Garden, argv: t
     assert why in str(ended.exception)
 
 
+SEEN = "INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ('greeter', $1, 'butler', $2, 'ready')"
+NOT_SEEN = "DELETE FROM switchboard.butlers WHERE url = $1"
+
+
+async def test_no_rule_is_made_about_a_tool_that_asks_nobody(garden: Garden) -> None:
+    """Nobody would look at it, whatever it says."""
+    assert "water" in garden.daemon.tools
+    assert "look" not in garden.daemon.tools
+    await garden.house.sql.execute(SEEN, "http://127.0.0.1:1", list(garden.daemon.tools))
+    try:
+        ended = await asyncio.to_thread(call, garden.house, "rules", "add", "--tool", "look", "--deny")
+    finally:
+        await garden.house.sql.execute(NOT_SEEN, "http://127.0.0.1:1")
+    assert "no rule is asked" in str(ended.exception)
+
+
 async def test_after_a_no_it_does_not_run_and_the_caller_reads_why(garden: Garden, bed: str) -> None:
     asked = await garden.call("prune", bed=bed)
     await garden.card(bed)
