@@ -88,7 +88,8 @@ async def _wires(
     shown = sheet(question, action["id"], context)
     if not CHANNELS[claimed.channel].has_buttons:
         subject = f"{approval.titled(question.origin)} needs your approval"
-        return await base.mailed(connection, claimed, subject, shown, base.link(context, "approvals", action["id"]))
+        where = base.link(context, "approvals", action["id"])
+        return await base.mailed(connection, claimed, subject, shown, "Approve or deny", where)
     wires = await base.told(connection, claimed, "", shown)
     opens = base.opens(context, "approvals", action["id"])
     return base.with_keyboard(wires, [*buttons(context.secret, action, can_approve=question.deliverable), *opens])

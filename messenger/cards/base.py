@@ -93,9 +93,11 @@ async def elsewhere(connection: Connection, claimed: Claimed, about: str, contex
     return None
 
 
-async def mailed(connection: Connection, claimed: Claimed, subject: str, shown: Sheet, where: str) -> tuple[Wire, ...]:
-    """Return the card as a mail, in which nothing can be decided and which says where that is done."""
-    below = "\n".join(filter(None, [f"Approve or deny: {where}", *near(where), shown.foot]))
+async def mailed(
+    connection: Connection, claimed: Claimed, subject: str, shown: Sheet, what: str, where: str
+) -> tuple[Wire, ...]:
+    """Return the card as a mail, in which nothing can be decided and which says what is done where."""
+    below = "\n".join(filter(None, [f"{what}: {where}", *near(where), shown.foot]))
     return await told(connection, claimed, subject, replace(shown, foot=below))
 
 

@@ -48,7 +48,8 @@ async def _wires(connection: Connection, claimed: Claimed, row: Record, context:
     shown = words(row)
     if not CHANNELS[claimed.channel].has_buttons:
         subject = f"Delivery unconfirmed (ref {reference(row['id'])})"
-        return await base.mailed(connection, claimed, subject, shown, base.link(context, "deliveries", row["id"]))
+        where = base.link(context, "deliveries", row["id"])
+        return await base.mailed(connection, claimed, subject, shown, "Say what became of it", where)
     return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, row))
 
 

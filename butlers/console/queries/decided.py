@@ -27,14 +27,16 @@ class Decided:
     when: str
 
 
+# What nobody decided is as old as its end where it expired, else as its question: a butler withdraws by the dozen.
+ENDED = f"coalesce(a.decided_at, CASE WHEN a.status IN ('pending', 'expired') THEN {EXPIRES} ELSE a.requested_at END)"
 DECIDED = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, {ENVELOPE} AS envelope, n.owner_text, n.whom,
     d.address AS sent_to, a.tool_name, c.says,
-    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
+    extract(epoch FROM clock_timestamp() - {ENDED})::float8 AS age
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id LEFT JOIN shared.tool_calls c ON c.id = a.id
 WHERE (a.status <> 'pending' OR a.expires_at <= clock_timestamp()) AND (n.id IS NOT NULL OR c.id IS NOT NULL)
-ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
+ORDER BY {ENDED} DESC, a.id LIMIT 30
 """
 
 

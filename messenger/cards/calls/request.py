@@ -44,7 +44,8 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     shown = Sheet("\n".join(call_head(question)), call_quotes(question), "\n".join(call_foot(question)))
     where = base.link(context, "approvals", call["id"])
     if not CHANNELS[claimed.channel].has_buttons:
-        wires = await base.mailed(connection, claimed, f"{titled(question.origin)} needs your approval", shown, where)
+        subject = f"{titled(question.origin)} needs your approval"
+        wires = await base.mailed(connection, claimed, subject, shown, "Approve or deny", where)
     else:
         keys = [*buttons(context.secret, call), *base.opens(context, "approvals", call["id"])]
         wires = base.with_keyboard(await base.told(connection, claimed, "", shown), keys)

@@ -110,6 +110,26 @@ async def test_a_no_with_its_reason_reaches_the_butler(house: House, console: Ru
     assert house.sent(message) == []
 
 
+WITHDRAWN = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id, expires_at, status,
+    requested_at)
+SELECT origin_butler, tool_args, agent_summary, notification_id, clock_timestamp() + interval '10 years', 'cancelled',
+    clock_timestamp() - interval '1 hour' FROM shared.pending_actions, generate_series(1, 40) WHERE id = $1
+"""
+
+
+async def test_what_a_butler_takes_back_by_the_dozen_hides_nothing_that_was_decided(
+    house: House, console: Running, message: str
+) -> None:
+    action, _ = await parked(house, message)
+    await house.sql.execute(WITHDRAWN, action)
+    await house.decide(action, approve=False)
+    try:
+        assert "Denied" in plain(await page(console, "/approvals"))
+    finally:
+        await house.sql.execute("DELETE FROM shared.pending_actions WHERE status = 'cancelled' AND expires_at > now()")
+
+
 async def test_one_decision_however_many_press_and_the_others_are_told(
     house: House, console: Running, message: str
 ) -> None:

@@ -64,6 +64,20 @@ async def test_the_owner_is_shown_what_whom_when_and_why_with_three_answers(stil
     assert await cards_written(still_house) == 0
 
 
+UNSENT = "UPDATE messenger.deliveries SET status = 'failed' WHERE card_kind = 'uncertain' AND about = $1"
+
+
+async def test_a_mail_about_it_asks_what_became_of_it(still_house: House, message: str) -> None:
+    told = await uncertain(still_house, message)
+    await cards_written(still_house)
+    delivery = await still_house.delivery(told)
+    await still_house.sql.execute(UNSENT, delivery["id"])
+    await cards_written(still_house)
+    await all_cards(still_house)
+    mails = [str(line) for line in still_house.box.sandbox.lines if message in str(line) and "Subject" in str(line)]
+    assert ["Say what became of it: http" in mail and "Approve or deny" not in mail for mail in mails] == [True]
+
+
 async def test_it_arrived_ends_it_as_sent_with_the_owners_word_for_a_receipt(still_house: House, message: str) -> None:
     told = await uncertain(still_house, message)
     assert await say(still_house, told, "arrived") == "done"
