@@ -15,6 +15,7 @@ from tests.integration.house import House
 from tests.rig.waiting import eventually
 
 ANY = {"type": "object"}
+FORCE = {"type": "object", "properties": {"bed": {"type": "string"}, "hard": {"type": "boolean"}}, "required": ["bed"]}
 # What the far end of a tool may answer: long, with a NUL, half a character and words of others.
 ODD = f"The other server wrote: \0 \ud800 {'<p>Bad gateway</p> ' * 300}"
 
@@ -92,6 +93,7 @@ def tools(valves: Valves) -> list[Tool]:
         Tool("measure", "Measure a bed.", ANY, valves.open, gate="ask", repeatable=True, says=says),
         Tool("drain", "Drain a bed.", ANY, valves.fail, gate="rules", says=says),
         Tool("look", "Look at a bed.", ANY, valves.open),
+        Tool("force", "Force a valve.", FORCE, valves.open, gate="rules", says=says),
     ]
 
 

@@ -11,7 +11,7 @@
   let again = 0;
   let state = ["", ""];
   let places = "";
-  let moved = -AIMED;
+  let moved = performance.now();
 
   const say = (name, words) => {
     state = [name, words];

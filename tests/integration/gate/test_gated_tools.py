@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from fastmcp.exceptions import ToolError
 
 from shared.gate.delays import NOT_RUN_YET
 from shared.gate.tool_call import Declared, admit_call
@@ -120,6 +121,16 @@ async def test_a_rule_that_says_nothing_clear_is_refused(garden: Garden, argv: t
     ended = await asyncio.to_thread(call, garden.house, "rules", "add", *argv)
     assert ended.exception is not None
     assert why in str(ended.exception)
+
+
+async def test_an_argument_of_another_type_comes_to_no_rule(garden: Garden, bed: str) -> None:
+    """The text "false" is true to the tool, and the same as false to a rule."""
+    await rule(garden, "force", {"bed": bed, "hard": "false"})
+    assert (await garden.call("force", bed=bed, hard=False))["status"] == "ok"
+    for hard in ("false", None, 0):
+        with pytest.raises(ToolError, match=r"`hard` of `force`: .*nothing was asked or done"):
+            await garden.call("force", bed=bed, hard=hard)
+    assert garden.valves.of(bed) == 1
 
 
 SEEN = "INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ('greeter', $1, 'butler', $2, 'ready')"
