@@ -20,7 +20,7 @@ from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import UsageLimits
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -104,17 +104,20 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
     async with butler, agent.iter(str(job["prompt"]), usage_limits=most) as run:
         async for node in run:
             if Agent.is_model_request_node(node):
-                async with node.stream(run.ctx) as stream:
-                    async for _ in stream:
-                        pass
+                try:
+                    async with node.stream(run.ctx) as stream:
+                        async for _ in stream:
+                            pass
+                finally:
+                    # What exceeds a limit, or breaks off, is paid for all the same.
+                    say(used=[run.usage.requests, run.usage.total_tokens, float(run.usage.cost or 0)])
             elif Agent.is_call_tools_node(node):
-                tell(node.model_response, run.usage)
+                tell(node.model_response)
         return str(run.result.output) if run.result else ""
 
 
-def tell(response: ModelResponse, usage: RunUsage) -> None:
-    """Say what the model said and calls, and what that took so far."""
-    say(used=[usage.requests, usage.total_tokens, float(usage.cost or 0)])
+def tell(response: ModelResponse) -> None:
+    """Say what the model said and calls."""
     for part in response.parts:
         if isinstance(part, TextPart) and part.content.strip():
             say(said=part.content)
@@ -129,17 +132,11 @@ def main() -> None:
     job["token"] = Path(job["token_file"]).read_text(encoding="utf-8").strip()
     try:
         last = asyncio.run(think(job, job["limits"]))
-    except UsageLimitExceeded as reached:
-        say(ended="limit", text=limit_of(reached, job["limits"]))
+    except UsageLimitExceeded:
+        # Of tokens and dollars what was used says it.
+        say(ended="limit", text=f"The session reached its limit of {job['limits']['turns']} turns.")
     else:
         say(ended="done", text=last)
-
-
-def limit_of(reached: UsageLimitExceeded, limits: Mapping[str, float]) -> str:
-    """Return which limit it was, in one sentence."""
-    names = {"request_limit": "turns", "total_tokens_limit": "tokens", "cost_limit": "dollars"}
-    name = next((name for word, name in names.items() if word in str(reached)), "turns")
-    return f"The session reached its limit of {limits[name]:{'g' if name == 'dollars' else ''}} {name}."
 
 
 def sentence_of(failed: BaseException) -> str:

@@ -14,7 +14,7 @@ from butlers.runtime.base import Called, Ended, Event, Limits, Said, Used
 from butlers.runtime.registry import RUNTIMES
 from tests.integration.runtime.small_butler import FORGED, KEYS, NOTICE, PERSONA, TOKEN, SmallButler
 from tests.integration.runtime.story import CHAT, COMMAND, LAST, MESSAGES, SCRIPT, TOLD, Player
-from tests.rig.model_server import Call, Fault, ModelServer, Words
+from tests.rig.model_server import INPUT, Call, Fault, ModelServer, Words
 from tests.rig.waiting import until
 
 # An agent's libraries take seconds to import.
@@ -168,9 +168,13 @@ async def test_no_further_request_is_made_at_a_limit(
     limits: Limits, says: str, asked: int, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
     models.play(Call("beds"))
-    *_, end = await played(MESSAGES, butler, models, tmp_path, limits)
+    *_, used, end = await played(MESSAGES, butler, models, tmp_path, limits)
     assert end == Ended("limit", f"The session reached its limit of {says}.")
     assert len(models.asked) == asked
+    assert isinstance(used, Used)
+    assert used.turns == asked
+    assert used.tokens > INPUT * asked
+    assert used.dollars > 0.0003 * asked  # what these cost by the list of prices
 
 
 @pytest.mark.parametrize(
