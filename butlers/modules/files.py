@@ -65,6 +65,7 @@ def build(context: Context, config: FilesConfig) -> Components:
             _kill(child)
             code = await child.wait()
         if not stopping.is_set():
+            demand(config.folders, context.home)
             why = f"exit code {code}{complaint and ': '}{complaint}"
             raise Unavailable(
                 f"What watches the folders ended, and what had just changed is not told ({why}).",
@@ -129,8 +130,6 @@ async def _follow(context: Context, config: FilesConfig, child: asyncio.subproce
             continue
         if words:
             await _tell(context, folder, said(folder, words, int(count)))
-        # A folder that went away, and perhaps came back, is watched no more: begin anew.
-        demand(config.folders, context.home)
     return else_said.strip()
 
 

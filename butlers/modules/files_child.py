@@ -2,7 +2,8 @@
 
 Nothing else of ours is in it, and its memory has an end. The first line that it reads says what to watch; when its
 input ends, so does it. It writes one JSON line for each folder each time something changed in any: the folder's number,
-how many files changed, and of a few the name and what became of it.
+how many files changed, and of a few the name and what became of it. It ends when a folder is
+not there any more, or another is in its place.
 """
 
 import json
@@ -12,12 +13,16 @@ import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from heapq import nsmallest
+from pathlib import Path
 from typing import Any
 
 from watchfiles import Change, watch
 
 # Milliseconds: what changes in one go is gathered until nothing has changed for so long, or for so long at most.
 QUIET, GATHERED = 200, 5000
+# Milliseconds between two looks at the folders themselves: the system does not say that one went away with the disk or
+# the folder that it lies in.
+LOOKED = 5000
 WORDS = {Change.added: "added", Change.modified: "changed", Change.deleted: "deleted"}
 
 
@@ -46,24 +51,42 @@ def below(folder: str, changes: Collection[tuple[Change, str]]) -> dict[str, str
     return {path.removeprefix(inside): WORDS[change] for change, path in each if path.startswith(inside)}
 
 
+def known(folder: str) -> tuple[int, int] | None:
+    """Return which folder a path leads to, or None if there is none."""
+    with suppress(OSError):
+        there = Path(folder).stat()
+        return there.st_dev, there.st_ino
+    return None
+
+
 def main(said: Mapping[str, Any]) -> None:
     """Watch the folders until the end."""
     end_of_memory(said["memory_mb"])
     threading.Thread(target=end_with_input, daemon=True).start()
+    watched = [known(folder) for folder in said["folders"]]
     # A link to what this user may not read keeps nothing else from being watched.
     for changes in watch(
         *said["folders"],
         step=QUIET,
         debounce=GATHERED,
-        rust_timeout=0,
+        rust_timeout=LOOKED,
+        yield_on_timeout=True,
         watch_filter=None,
         ignore_permission_denied=True,
     ):
-        for number, folder in enumerate(said["folders"]):
-            found = below(folder, changes)
-            named = [(name[-said["longest"] :], found[name]) for name in nsmallest(said["most_named"], found)]
-            sys.stdout.write(json.dumps([number, len(found), named]) + "\n")
-        sys.stdout.flush()
+        if changes:
+            tell(said, changes)
+        if [known(folder) for folder in said["folders"]] != watched:
+            sys.exit("a folder went away")
+
+
+def tell(said: Mapping[str, Any], changes: Collection[tuple[Change, str]]) -> None:
+    """Write what changed in each folder."""
+    for number, folder in enumerate(said["folders"]):
+        found = below(folder, changes)
+        named = [(name[-said["longest"] :], found[name]) for name in nsmallest(said["most_named"], found)]
+        sys.stdout.write(json.dumps([number, len(found), named]) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

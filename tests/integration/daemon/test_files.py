@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from butlers.modules.watch import Watch
 from butlers.notices import lines_of
 from butlers.sessions.notices import waiting_of
 from shared.config.timings import STANDARD
-from shared.errors import Misconfigured
+from shared.errors import ButlersError, Misconfigured
 from shared.storage import notices
 from shared.storage.notices import Reader
 from tests.integration.house import House
@@ -91,16 +90,26 @@ async def test_what_is_not_there_and_what_is_our_own_is_not_watched(still_house:
         FilesConfig(folders=[Path("notes")])
 
 
-async def test_a_folder_that_goes_away_is_said(still_house: House, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    notes.mkdir()
+@pytest.mark.parametrize(
+    ("moved", "is_back", "says"),
+    [
+        pytest.param("documents/notes", False, "There is no folder", id="itself"),
+        pytest.param("documents", False, "There is no folder", id="what it lies in"),
+        pytest.param("documents", True, "a folder went away", id="another is in its place"),
+    ],
+)
+async def test_a_folder_that_goes_away_is_said(
+    still_house: House, tmp_path: Path, moved: str, *, is_back: bool, says: str
+) -> None:
+    notes = tmp_path / "documents" / "notes"
+    notes.mkdir(parents=True)
     (watch,) = parts(still_house, notes).loops
-    stopping = asyncio.Event()
-    watching = asyncio.ensure_future(watch(stopping))
-    with suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(watching), 0.5)
-    notes.rmdir()
-    with pytest.raises(Misconfigured, match="There is no folder"):
+    watching = asyncio.ensure_future(watch(asyncio.Event()))
+    await told_once_it_watches(still_house, notes, f"{tmp_path.name}.txt")
+    (tmp_path / moved).rename(tmp_path / "papers")
+    if is_back:
+        notes.mkdir(parents=True)
+    with pytest.raises(ButlersError, match=says):
         await asyncio.wait_for(watching, LONGEST)
 
 
