@@ -102,6 +102,8 @@ class Runtime:
     # of beginning a session: whoever is told has to see to them before it ends.
     hears: bool = True
     is_told: bool = True
+    # Whether it says what its sessions use; where it does not, of their limits the minutes alone bind them.
+    is_counted: bool = True
 
 
 def reached(limits: Limits, used: Used) -> str | None:

@@ -89,4 +89,4 @@ class _Said:
         return Ended("done", "\n".join(self._lines).strip()) if code == 0 else None
 
 
-COMMAND: Final = Runtime("command", CommandSettings, missing, run, is_told=False)
+COMMAND: Final = Runtime("command", CommandSettings, missing, run, is_told=False, is_counted=False)

@@ -16,6 +16,10 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "a list for a kind": ({"kind": []}, "there is no runtime `[]`."),
     "unknown key": ({"kind": "script", "steps": STEPS, "minute": 1}, "unknown key `minute`. Did you mean `minutes`?"),
     "another's key": ({"kind": "script", "steps": STEPS, "model": "x"}, "[runtime] has the unknown key `model`."),
+    "a limit that bounds nothing": (
+        {"kind": "command", "command": ["a"], "tokens": 1},
+        "[runtime] tokens: What a `command` uses is not counted, so that it would bound nothing. Take it out;",
+    ),
     "no place": ({"kind": "script", "steps": STEPS, "at_once": 0}, "[runtime] at_once: Input should be greater"),
     "no time": ({"kind": "script", "steps": STEPS, "minutes": 0}, "[runtime] minutes: Input should be greater than 0"),
     "no number": ({"kind": "script", "steps": STEPS, "dollars": "much"}, "[runtime] dollars: Input should be a valid"),
