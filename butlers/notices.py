@@ -80,16 +80,20 @@ Group: TypeAlias = list[Waiting]
 
 
 def lines_of(waiting: Sequence[Waiting]) -> list[Line]:
-    """Return the lines, the most urgent first and then the oldest; what says the same within 30 seconds is one."""
+    """Return the lines, the most urgent first and then the oldest; what says the same within 30 seconds is one.
+
+    What has no key may say anything, so it is never taken for the same.
+    """
     groups: list[Group] = []
     latest: dict[tuple[str, str, str], Group] = {}
     for one in sorted(waiting, key=lambda each: (each.created_at, each.id)):
         same = (one.source, one.kind, one.key)
         known = latest.get(same)
-        if known is None or one.stands_alone or one.created_at - known[0].created_at > TOGETHER:
+        alone = one.stands_alone or not one.key
+        if known is None or alone or one.created_at - known[0].created_at > TOGETHER:
             known = []
             groups.append(known)
-            if not one.stands_alone:
+            if not alone:
                 latest[same] = known
         known.append(one)
     return sorted(map(_line, groups), key=lambda line: (ORDER[line.priority], line.since, line.ids))

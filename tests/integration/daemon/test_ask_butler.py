@@ -8,11 +8,13 @@ import pytest
 import pytest_asyncio
 
 from butlers.butler import Answer, ToolCall
+from butlers.sessions.notices import taken
 from butlers.tools import ask_butler
 from shared.auth.tokens import Caller
 from shared.contracts import MOST_DEPTH, AskedSession
 from shared.errors import ButlersError, HopFailed, Locked
 from shared.storage import calls, session_list, sessions
+from shared.storage.notices import Reader
 from switchboard.storage import registry
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
@@ -124,6 +126,18 @@ async def test_what_one_butler_tells_another_is_a_notice_of_that_one_alone(still
     with pytest.raises(ButlersError):
         await call(still_house, "greeter", "tell_butler", butler="health", text="x" * 4001)
     assert len(await still_house.sql.fetch(found, message)) == 1
+
+
+async def test_of_several_things_that_a_butler_tells_at_once_the_other_reads_each(
+    still_house: House, message: str
+) -> None:
+    told = [f"{message}: {what}" for what in ("Anna is allergic to nuts.", "Anna comes on Friday.", "Bread is out.")]
+    for text in told:
+        await call(still_house, "greeter", "tell_butler", butler="health", text=text)
+    async with still_house.context("health").db.work() as connection:
+        block = await taken(connection, "health", Reader(await running(still_house, "health")))
+    assert block is not None
+    assert [text for text in told if f"“{text}”" in block.text] == told
 
 
 async def test_what_cannot_be_asked_is_a_sentence(still_house: House, message: str) -> None:
