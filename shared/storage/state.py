@@ -1,4 +1,4 @@
-"""State: JSON values that a butler keeps by key between its sessions, each with a version that every change raises."""
+"""State: JSON values that a butler keeps by key between its sessions; each change gives a version never had before."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ SELECT $1, $2, $3
 WHERE ($4::bigint IS NULL OR $4 = 0 OR EXISTS (SELECT FROM shared.state WHERE butler = $1 AND key = $2))
     AND ((SELECT count(*) FROM shared.state WHERE butler = $1) < $5
         OR EXISTS (SELECT FROM shared.state WHERE butler = $1 AND key = $2))
-ON CONFLICT (butler, key) DO UPDATE SET value = EXCLUDED.value, version = s.version + 1, changed_at = clock_timestamp()
+ON CONFLICT (butler, key) DO UPDATE SET value = EXCLUDED.value, version = DEFAULT, changed_at = clock_timestamp()
     WHERE $4::bigint IS NULL OR s.version = $4
 RETURNING version
 """

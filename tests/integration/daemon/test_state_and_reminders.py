@@ -34,19 +34,41 @@ async def refusal(house: House, tool: str, /, **arguments: object) -> str:
     return refused.value.message
 
 
+async def version_of(house: House, key: str, value: object, **only_if: object) -> int:
+    """Set a key; return its version then."""
+    version = (await use(house, "state_set", key=key, value=value, **only_if))["version"]
+    assert isinstance(version, int)
+    return version
+
+
 async def test_a_value_is_kept_by_key_and_each_butler_has_its_own(still_house: House) -> None:
     assert await use(still_house, "state_get", key="diary") == {"key": "diary", "version": 0, "value": None}
-    for version, value in enumerate(({"a": [1, "ä"]}, "text", 7.5, False), 1):
-        assert await use(still_house, "state_set", key="diary", value=value) == {"key": "diary", "version": version}
-        assert (await use(still_house, "state_get", key="diary"))["value"] == value
+    versions = [0]
+    for value in ({"a": [1, "ä"]}, "text", 7.5, False):
+        versions.append(await version_of(still_house, "diary", value))
+        read = await use(still_house, "state_get", key="diary")
+        assert (read["value"], read["version"]) == (value, versions[-1])
+    *_, before, now = versions
+    assert versions == sorted(set(versions))
     assert (await use(still_house, "state_get", "greeter", key="diary"))["version"] == 0
-    assert await use(still_house, "state_list", prefix="di") == {"keys": [{"key": "diary", "version": 4}]}
+    assert await use(still_house, "state_list", prefix="di") == {"keys": [{"key": "diary", "version": now}]}
     assert await use(still_house, "state_list", prefix="_i") == {"keys": []}
-    assert await refusal(still_house, "state_delete", key="diary", version=3) == (
-        "`diary` has version 4 and not 3, so nothing was changed."
+    assert await refusal(still_house, "state_delete", key="diary", version=before) == (
+        f"`diary` has version {now} and not {before}, so nothing was changed."
     )
-    assert (await use(still_house, "state_delete", key="diary", version=4))["deleted"] is True
+    assert (await use(still_house, "state_delete", key="diary", version=now))["deleted"] is True
     assert (await use(still_house, "state_delete", key="diary"))["deleted"] is False
+
+
+async def test_what_was_deleted_and_set_anew_is_not_overwritten_by_whoever_read_it_before(still_house: House) -> None:
+    read = await version_of(still_house, "errands", ["milk"])
+    await use(still_house, "state_delete", key="errands", version=read)
+    anew = await version_of(still_house, "errands", ["call the doctor"], version=0)
+    late: dict[str, object] = {"key": "errands", "value": ["milk", "eggs"], "version": read}
+    assert await refusal(still_house, "state_set", **late) == (
+        f"`errands` has version {anew} and not {read}, so nothing was changed."
+    )
+    assert (await use(still_house, "state_get", key="errands"))["value"] == ["call the doctor"]
 
 
 async def test_of_two_who_read_the_same_version_one_alone_sets(still_house: House) -> None:
