@@ -106,6 +106,19 @@ async def test_what_cannot_be_kept_is_refused(still_house: House, arguments: Map
     assert await refusal(still_house, "state_set", **arguments) == said
 
 
+@pytest.mark.parametrize("letter", ["a", "д", "日", "😀"])
+async def test_as_much_is_kept_in_any_script(still_house: House, letter: str) -> None:
+    long = [letter * 19_900, *[1] * 20_000]
+    await use(still_house, "state_set", key="long", value=long)
+    assert (await use(still_house, "state_get", key="long"))["value"] == long
+    given: dict[str, object] = {"key": "long", "value": letter * 59_900}
+    await use(still_house, "schedule_add", name="long", cron="0 7 * * *", tool="state_set", arguments=given)
+    found = (await use(still_house, "schedule_list"))["schedules"]
+    assert isinstance(found, list)
+    assert [one["arguments"] for one in found if one["name"] == "long"] == [given]
+    await use(still_house, "schedule_remove", name="long")
+
+
 async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_house: House) -> None:
     house = still_house
     told = await use(house, "remind_me", **{"text": "Call Anna.", "in": "20m"})
