@@ -1,6 +1,7 @@
 """The module `schedule`: a butler sees its schedules, and makes and removes its own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -90,7 +91,8 @@ def build(context: Context, _: NoConfig) -> Components:
 
 
 async def _add(context: Context, connection: Connection, schedule: Schedule) -> Answer:
-    due = when.first_due(schedule, await schedules.now(connection))
+    # What is made only now was not missed, so nothing is made up for.
+    due = when.first_due(replace(schedule, catch_up="skip"), await schedules.now(connection))
     if due is None:
         raise InvalidInput("`at` is over.", "Give a time to come.")
     if await schedules.number_of_own(connection, context.name) >= schedules.MOST_OWN:

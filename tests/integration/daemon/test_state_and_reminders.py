@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 
@@ -176,6 +177,16 @@ async def test_a_reminder_that_cannot_be_is_refused(
     still_house: House, arguments: Mapping[str, object], said: str
 ) -> None:
     assert await refusal(still_house, "remind_me", **arguments) == said
+
+
+@pytest.mark.parametrize("tool", ["remind_me", "schedule_add"])
+async def test_a_time_that_is_over_is_refused_and_one_that_has_just_come_is_not(still_house: House, tool: str) -> None:
+    what = {"text": "The dentist."} if tool == "remind_me" else {"name": "dentist", "prompt": "The dentist."}
+    now = await still_house.sql.fetchval("SELECT clock_timestamp()")
+    over = {**what, "at": (now - timedelta(days=365)).isoformat()}
+    assert await refusal(still_house, tool, **over) == "`at` is over."
+    told = await use(still_house, tool, **{**over, "at": (now - timedelta(seconds=5)).isoformat()})
+    assert (await use(still_house, "schedule_remove", name=told["name"]))["removed"] is True
 
 
 async def test_a_list_of_schedules_ends_long_prompts(still_house: House) -> None:
