@@ -108,7 +108,8 @@ def retire(
     settings = settings_of(fleet_folder, home_folder)
     if gone:
         _demand_gone(settings, name)
-        say(asyncio.run(_take_all(settings, name, is_named=fleet_folder is not None)))
+        for line in asyncio.run(_take_all(settings, name, is_named=fleet_folder is not None)):
+            say(line)
         return
     _demand_keys(settings, name)
     if name == keystore.UP:
@@ -138,8 +139,8 @@ def _demand_gone(settings: Settings, name: str) -> None:
         raise InvalidInput(f"{name} still has its folder in the fleet.", "Remove the folder first.")
 
 
-async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
-    """Take from a butler all that counts in its name, at last its login, and say what that was."""
+async def _take_all(settings: Settings, name: str, *, is_named: bool) -> list[str]:
+    """Take from a butler all that counts in its name, its login, and what waits for it; return what that was."""
     dsn = admin_dsn(settings)
     async with _as_admin(settings) as connection:
         # A fleet that was not named looks like one without this butler. Where it was, nobody keeps a name by using it.
@@ -154,8 +155,9 @@ async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
             closed = await logins.close_login(connection, dsn, name)
             if closed:
                 await pending_actions.record(connection, Event("login_closed", keystore.OWNER), name=name)
+        waited = await migrate.end_waiting(connection, name)
     login = "; its login is closed" if closed else ""
-    return f"Ended for {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
+    return [f"Ended for {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}.", *waited]
 
 
 @asynccontextmanager

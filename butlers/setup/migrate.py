@@ -206,18 +206,25 @@ async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -
 
 async def _end_left(connection: Connection, settings: Settings, there: Sequence[str]) -> list[str]:
     """End what waits in a backup that was put back, or for butlers whose folder was removed; return what to say."""
-    from shared.storage import session_list, sessions  # noqa: PLC0415  # they bring logs, which a client needs none of
+    from shared.storage import session_list  # noqa: PLC0415  # it brings logs, which a client needs none of
 
     said = await restored.end_open(connection, witness.places(settings.home, "messenger", settings.witness))
-    for row in await session_list.left(connection, there, STANDARD.instance_counts):
-        await sessions.end_unrun(connection, row["butler"], session_list.REMOVED, STANDARD.session_lease)
-        said.append(
-            f"{row['butler']}: {session_list.REMOVED} "
-            f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended."
-        )
-        said += [f"{row['butler']}: {one['untold']}" for one in await sessions.untold(connection, row["butler"])]
+    for butler in await session_list.left(connection, there, STANDARD.instance_counts):
+        said += await end_waiting(connection, butler)
     await calls.forget_removed(connection, there, STANDARD.instance_counts)
     return said
+
+
+async def end_waiting(connection: Connection, butler: str) -> list[str]:
+    """End what waits for a butler that is not there any more; return what to say, nothing if nothing waited."""
+    from shared.storage import session_list, sessions  # noqa: PLC0415  # they bring logs, which a client needs none of
+
+    ended = await sessions.end_unrun(connection, butler, session_list.REMOVED, STANDARD.session_lease)
+    if ended == 0:
+        return []
+    waited = f"{ended} session{'' if ended == 1 else 's'} that waited for it ended."
+    untold = [one["untold"] for one in await sessions.untold(connection, butler)]
+    return [f"{butler}: {said}" for said in (f"{session_list.REMOVED} {waited}", *untold)]
 
 
 def _setup(settings: Settings) -> dict[str, str]:

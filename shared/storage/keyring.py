@@ -45,6 +45,8 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
     return found
 
 
+# Of a row `b` that names a daemon.
+COUNTS: Final = "EXISTS (SELECT FROM shared.keyring k WHERE k.name = b.name AND k.retired_at IS NULL)"
 ALL_OF: Final = "SELECT public_key FROM shared.keyring WHERE name = $1 ORDER BY added_at DESC"
 
 

@@ -10,6 +10,7 @@ from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
 from shared.errors import Forbidden, InvalidInput
 from shared.hashing import digest, id_in, that_begin
+from shared.storage.keyring import COUNTS
 from shared.storage.notifications import take_turn
 
 # What a person reads of a status.
@@ -145,18 +146,18 @@ async def asked_session(connection: Connection, asker: str, session_id: str) -> 
 REMOVED: Final = "The butler's folder was removed."
 # Where another process still serves a butler of that name, the folder is only elsewhere.
 LEFT: Final = """
-SELECT butler, count(*) AS sessions FROM shared.sessions s
+SELECT DISTINCT butler FROM shared.sessions s
 WHERE butler <> ALL ($1::text[]) AND prompt IS NOT NULL AND ended_at IS NULL
     AND (status = 'waiting' OR lease_until < clock_timestamp())
     AND NOT EXISTS (SELECT FROM switchboard.butlers b WHERE b.name = s.butler AND b.status <> 'gone'
         AND b.last_seen_at > clock_timestamp() - $2::interval)
-GROUP BY butler ORDER BY butler
+ORDER BY butler
 """
 
 
-async def left(connection: Connection, there: Sequence[str], silent: timedelta) -> Sequence[Record]:
-    """Return for which butlers that are not there any more sessions wait: `butler`, and how many `sessions`."""
-    return await connection.fetch(LEFT, there, silent)
+async def left(connection: Connection, there: Sequence[str], silent: timedelta) -> Sequence[str]:
+    """Return for which butlers that are not there any more sessions wait."""
+    return [row["butler"] for row in await connection.fetch(LEFT, there, silent)]
 
 
 WAITS = """
@@ -170,7 +171,9 @@ async def waits(connection: Connection, butler: str, cause: str) -> bool:
     return bool(await connection.fetchval(WAITS, butler, cause))
 
 
-SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
+SOMEBODY_THINKS = (
+    f"SELECT EXISTS (SELECT FROM switchboard.butlers b WHERE kind = 'butler' AND has_runtime AND {COUNTS})"
+)
 
 
 async def somebody_thinks(connection: Connection) -> bool:

@@ -456,13 +456,16 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
 UNRUN = f"""
 UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
-WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR {UNHELD})
+WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR {UNHELD}) RETURNING id
 """
 
 
-async def end_unrun(connection: Connection, butler: str, why: str, lease: timedelta) -> None:
-    """End what waits, and what nobody holds any more, of a butler whose sessions nobody runs; the owner is told."""
-    await connection.execute(UNRUN, butler, why, lease)
+async def end_unrun(connection: Connection, butler: str, why: str, lease: timedelta) -> int:
+    """End what waits, and what nobody holds any more, of a butler whose sessions nobody runs; return how many.
+
+    The owner is told.
+    """
+    return len(await connection.fetch(UNRUN, butler, why, lease))
 
 
 LAPSED = f"""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from shared.config.timings import Timings
 from shared.db.pool import Connection
+from shared.storage.keyring import COUNTS
 
 STATUSES: Final = ("starting", "ready", "draining", "gone")
 
@@ -38,15 +39,19 @@ async def all_seen(connection: Connection, beats: Sequence[Seen]) -> None:
     await connection.execute(CROWDED, MOST_INSTANCES)
 
 
-BUTLERS = """
+# INVARIANT: what is written goes to nobody without a key that counts: one that is gone for good reads nothing any more.
+BUTLERS = f"""
 SELECT DISTINCT b.name, d.butler IS NOT NULL AS is_default
 FROM switchboard.butlers b LEFT JOIN switchboard.default_butler d ON d.butler = b.name
-WHERE b.kind = 'butler' ORDER BY b.name
+WHERE b.kind = 'butler' AND {COUNTS} ORDER BY b.name
 """
 
 
 async def butlers(connection: Connection) -> list[tuple[str, bool]]:
-    """Return each butler heard of in the last day by name, and whether it is the owner's for what names none."""
+    """Return each butler heard of in the last day, unless it is gone for good, by name.
+
+    With it comes whether it is the owner's for what names none.
+    """
     return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
 
 
@@ -64,13 +69,14 @@ async def classifier(connection: Connection) -> tuple[str, Mapping[str, str]] | 
     return (row["butler"], row["butlers"]) if row is not None else None
 
 
-HAS_RUNTIME = """
-SELECT has_runtime FROM switchboard.butlers WHERE name = $1 AND kind = 'butler' ORDER BY last_seen_at DESC LIMIT 1
+HAS_RUNTIME = f"""
+SELECT b.has_runtime AND {COUNTS} FROM switchboard.butlers b
+WHERE b.name = $1 AND b.kind = 'butler' ORDER BY b.last_seen_at DESC LIMIT 1
 """
 
 
 async def has_runtime(connection: Connection, name: str) -> bool:
-    """Return whether something thinks for this butler, as it said last."""
+    """Return whether something thinks for this butler, as it said last, unless it is gone for good."""
     return bool(await connection.fetchval(HAS_RUNTIME, name))
 
 

@@ -21,9 +21,12 @@ from shared.auth.keypairs import public_key
 from shared.db import dsn
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
+from switchboard.storage import registry
 from tests.integration.commands import call, said
+from tests.integration.daemon.test_routing import begun, event
 from tests.integration.doubts import all_cards, cards_written
 from tests.integration.house import House, opened
+from tests.integration.sandbox_runner import OWNER
 from tests.integration.signed_in import signed_in
 from tests.integration.workers import new_chat
 from tests.rig.cluster import Cluster, write_fleet
@@ -241,6 +244,30 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         password = keystore.read(house.settings.home, "health").password
         assert await logins.opens(dsn.dsn_as(house.dsn, "health", password))
         assert "health" in await keyring.counting(house.sql)
+
+
+async def test_what_the_owner_writes_goes_to_no_butler_that_is_gone_for_good(
+    cluster: Cluster, tmp_path: Path, message: str
+) -> None:
+    """Nor to one whose daemon stopped together with its process, and so said that it would be back."""
+    write_fleet(tmp_path, ["greeter"])
+    async with opened(cluster, loops=False) as house:
+        [before] = await begun(house, event(f"{message} 1", OWNER))
+        await said(house, "keys", "rotate", "health", "--now")
+        [between] = await begun(house, event(f"{message} 2", OWNER))
+        assert [one["butler"] for one in (before, between)] == ["health"] * 2
+        told = await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
+        assert "health: The butler's folder was removed. 2 sessions that waited for it ended." in told.splitlines()
+        assert f"It was asked: “{message} 1”" in told
+        status = "SELECT status FROM shared.sessions WHERE id = ANY ($1)"
+        ended = await house.sql.fetch(status, [before["id"], between["id"]])
+        assert [row["status"] for row in ended] == ["failed"] * 2
+        [after] = await begun(house, event(f"/health {message}", OWNER))
+        assert after["butler"] == "greeter"
+        because = "SELECT routed_because FROM switchboard.inbox WHERE text = $1"
+        assert str(await house.sql.fetchval(because, after["prompt"])).endswith("no butler is called health")
+        async with house.context("switchboard").db.work() as connection:
+            assert not await registry.has_runtime(connection, "health")
 
 
 async def test_one_connection_that_changes_its_own_password_keeps_nobody_from_taking_its_login(
