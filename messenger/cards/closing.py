@@ -1,7 +1,8 @@
 """The closing of cards whose question is over: they keep their words, show the outcome and lose their buttons.
 
 What a card shows is kept with its part. The rows say what became of its question, so that a word given in the console
-or on the command line shows in Telegram too. A card that shows a yes is changed once more when its message has ended.
+or on the command line shows in Telegram too. A card that shows a yes is changed again when its message
+has ended, and when more is known of one that was uncertain.
 """
 
 from collections.abc import Mapping

@@ -369,7 +369,10 @@ CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = $2 WHERE id = $1 A
 
 
 async def close_card(connection: Connection, delivery_id: str, shows: str) -> None:
-    """Note what a card without buttons shows: `closed` for its outcome, `approved` for a yes without an end."""
+    """Note what a card without buttons shows: `closed` for its outcome.
+
+    `approved` is for a yes without an end, and `uncertain` for one whose end is not known.
+    """
     await connection.execute(CLOSE_CARD, UUID(delivery_id), shows)
 
 

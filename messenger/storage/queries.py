@@ -294,12 +294,16 @@ async def owner_at(connection: Connection, channel: str) -> str | None:
     return found
 
 
-# A card that was answered, or asks in a revision that is gone; and one that shows a yes whose end is known by now.
-ASKED_BY_CARD: Final = """
+# What a card of an action `a` is to say of its yes: what is uncertain may be known one day, or be sent again.
+YES_STANDS: Final = (
+    "CASE WHEN a.status IN ('approved', 'executing') THEN 'approved' WHEN a.status = 'uncertain' THEN 'uncertain' "
+    "ELSE 'closed' END"
+)
+# A card that was answered, or asks in a revision that is gone; and one that shows a yes of which more is known by now.
+ASKED_BY_CARD: Final = f"""
 SELECT d.id::text, d.address, CASE WHEN a.revision = d.revision THEN a.status ELSE 'pending' END AS status,
     a.notification_id::text, n.realm, p.provider_id, p.shown, d.created_at,
-    CASE WHEN a.status IN ('approved', 'executing') AND a.revision = d.revision THEN 'approved' ELSE 'closed' END
-        AS shows
+    CASE WHEN a.revision = d.revision THEN {YES_STANDS} ELSE 'closed' END AS shows
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
 JOIN shared.notifications n ON n.id = a.notification_id
 """
@@ -307,8 +311,8 @@ APPROVALS_OVER: Final = f"""
 {ASKED_BY_CARD} {SHOWN_IN_TELEGRAM} AND d.card_kind = 'approval'
     AND (a.status <> 'pending' OR a.revision <> d.revision)
 UNION ALL
-{ASKED_BY_CARD} {IN_TELEGRAM} AND d.card_kind = 'approval' AND d.reason = 'approved'
-    AND (a.status NOT IN ('approved', 'executing') OR a.revision <> d.revision)
+{ASKED_BY_CARD} {IN_TELEGRAM} AND d.card_kind = 'approval' AND d.reason IN ('approved', 'uncertain')
+    AND (a.revision <> d.revision OR d.reason <> {YES_STANDS})
 ORDER BY created_at LIMIT 20
 """
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from messenger.storage.cards import QUEUE, WITHIN
-from messenger.storage.queries import IN_TELEGRAM, SHOWN_IN_TELEGRAM
+from messenger.storage.queries import IN_TELEGRAM, SHOWN_IN_TELEGRAM, YES_STANDS
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
@@ -69,17 +69,17 @@ async def ask_ended(connection: Connection, burst: int, timings: Timings) -> int
     return len(await connection.fetch(ASK_ENDED, *within))
 
 
-# A card that was answered; and one that shows a yes whose end is known by now.
+# A card that was answered; and one that shows a yes of which more is known by now.
 ASKED: Final = f"""
 SELECT d.id::text, d.address, a.id::text AS action_id, {REALM} AS realm, p.provider_id, p.shown, d.created_at,
-    CASE WHEN a.status IN ('approved', 'executing') THEN 'approved' ELSE 'closed' END AS shows
+    {YES_STANDS} AS shows
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
 """
 CALLS_OVER: Final = f"""
 {ASKED} {SHOWN_IN_TELEGRAM} AND d.card_kind = 'tool_call' AND a.status <> 'pending'
 UNION ALL
-{ASKED} {IN_TELEGRAM} AND d.card_kind = 'tool_call' AND d.reason = 'approved'
-    AND a.status NOT IN ('approved', 'executing')
+{ASKED} {IN_TELEGRAM} AND d.card_kind = 'tool_call' AND d.reason IN ('approved', 'uncertain')
+    AND d.reason <> {YES_STANDS}
 ORDER BY created_at LIMIT 20
 """
 
@@ -94,8 +94,8 @@ UNCERTAIN_OVER: Final = f"""
 {ASKED} JOIN shared.tool_calls c ON c.id = a.id {SHOWN_IN_TELEGRAM}
     AND d.card_kind = 'call_uncertain' AND (a.status <> 'uncertain' OR c.attempt + 1 <> d.revision)
 UNION ALL
-{ASKED} {IN_TELEGRAM} AND d.card_kind = 'call_uncertain' AND d.reason = 'approved'
-    AND a.status NOT IN ('approved', 'executing')
+{ASKED} {IN_TELEGRAM} AND d.card_kind = 'call_uncertain' AND d.reason IN ('approved', 'uncertain')
+    AND d.reason <> {YES_STANDS}
 ORDER BY created_at LIMIT 20
 """
 

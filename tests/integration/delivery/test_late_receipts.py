@@ -137,6 +137,28 @@ async def test_an_approval_of_what_was_left_is_in_doubt_until_a_receipt_says_tha
     assert (await still_house.row(ACTION, told))["status"] == "executed"
 
 
+async def test_a_card_of_a_yes_in_doubt_shows_what_is_known_by_now(still_house: House, message: str) -> None:
+    told = await admitted(still_house, message, contact_id=await still_house.contact("Cleo", telegram=new_chat()))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    [card] = still_house.cards(message)
+    await still_house.decide((await still_house.row(ACTION, told))["id"])
+    await enqueue(still_house, told)
+    late = late_desk(still_house)
+    await loop.claim_some(late.worker)
+    await until(lambda: still_house.sent_to_others(message))
+    await lose_lease(still_house, told)
+    await reap(still_house)
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved. Delivery unconfirmed.")
+    assert await say(still_house, told, "again") == "done"
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved. Sending.")
+    await late.answered()
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved. Sent.")
+
+
 async def test_a_card_of_what_is_known_by_now_is_not_sent(still_house: House, message: str) -> None:
     told, late = await slow_and_lost(still_house, message)
     await cards_written(still_house)

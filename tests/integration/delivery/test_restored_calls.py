@@ -17,7 +17,7 @@ from shared.storage import contacts, tool_calls
 from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_restored_work import before_a_start
 from tests.integration.delivery.test_restoring import BEHIND, STANDING, found_restored, lifted, watching
-from tests.integration.doubts import all_cards, cards_written, closed
+from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, opened
 from tests.rig.cluster import Cluster
 
@@ -48,13 +48,19 @@ async def house(cluster: Cluster) -> AsyncIterator[House]:
         yield made
 
 
-async def called(house: House, message: str, n: int) -> UUID:
-    """A call that was let through."""
+async def asked(house: House, message: str, n: int) -> UUID:
+    """A call that waits for the owner."""
     call = NewCall(str(uuid4()), "greeter", f"tool {n} {message}", "{}", "Call it.", "low", repeatable=False)
     async with house.context("greeter").db.work() as connection:
         await admit_call(connection, call, Declared("rules", "low"), timedelta(hours=72))
-    await house.sql.execute(APPROVE, UUID(call.id))
     return UUID(call.id)
+
+
+async def called(house: House, message: str, n: int) -> UUID:
+    """A call that was let through."""
+    call = await asked(house, message, n)
+    await house.sql.execute(APPROVE, call)
+    return call
 
 
 async def may_begin(house: House, call_id: UUID) -> bool:
@@ -141,6 +147,24 @@ async def test_what_was_to_run_again_and_did_not_is_told(house: House, message: 
     await closed(house)
     *_, before, last = (str(line["payload"]) for line in house.box.sandbox.lines if EDITED in str(line["payload"]))
     assert ("about to run" in before, "Expired" in last) == (True, True)
+
+
+async def test_the_card_that_asked_for_a_call_in_doubt_shows_what_is_known_by_now(house: House, message: str) -> None:
+    call = await asked(house, message, 1)
+    assert "Approve" in await cards_of(house, message)
+    [card] = [line for line in house.box.sandbox.lines if message in str(line["payload"])]
+    await house.sql.execute(APPROVE, call)
+    async with house.context("greeter").db.work() as connection:
+        assert await begin_call(connection, str(call), Declared("rules", "low"), "me", timedelta(0))
+    assert await sweep(house) == 1
+    await closed(house)
+    assert shown(house, card).endswith("Outcome not known.")
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    async with house.context("messenger").db.work() as connection:
+        await resolve_call(connection, Resolve(str(call), 1, "ran", str(owner["id"]), "console"))
+    await closed(house)
+    assert shown(house, card).endswith("Ran.")
 
 
 @pytest.mark.parametrize(("fails", "told"), [(True, "failed."), (False, "stopped responding")], ids=["fails", "lost"])
