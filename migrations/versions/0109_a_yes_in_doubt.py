@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0109"
-down_revision = "0107"
+down_revision = "0108"
 
 IN_DOUBT = """
 DROP INDEX messenger.cards_of_a_yes;
