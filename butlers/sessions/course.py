@@ -12,6 +12,7 @@ from typing import Final, Literal, cast
 from butlers.butler import Context
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
 from butlers.sessions import notices, prompt
+from butlers.sessions.notices import Settled
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
@@ -20,7 +21,7 @@ from shared.home_folder import SESSIONS
 from shared.loops import first_of, pause
 from shared.storage import session_list, sessions
 from shared.storage.notices import as_if_unshown
-from shared.storage.sessions import Claimed, Course, Ending, Finish
+from shared.storage.sessions import Claimed, Course, Finish
 from shared.telemetry.logs import logger
 
 log = logger("butlers.sessions")
@@ -240,9 +241,9 @@ async def _settle(running: _Running, ended: Ended | None) -> None:
                     why = "Its daemon was stopped." if running.with_daemon else DIED
                     await lose(connection, running.claimed, why, course)
                 else:
-                    finish = _finish(running, ended, course)
-                    lost = await notices.settle(connection, running.claimed, is_read=finish.status == "done")
-                    await sessions.finish(connection, running.claimed, with_more(finish, lost))
+                    came = _came_to(running, ended)
+                    settled = await notices.settle(connection, running.claimed, is_read=came.status == "done")
+                    await sessions.finish(connection, running.claimed, _finish(running.claimed, came, course, settled))
                 return
         except ButlersError as away:
             log.warning("the end of a session is not written yet", session=running.claimed.id, why=away.message)
@@ -258,29 +259,39 @@ def _is_broken(running: _Running, ended: Ended | None) -> bool:
     return running.why is None and (ended is None or running.with_daemon or ended.died)
 
 
-def _finish(running: _Running, ended: Ended | None, course: Course) -> Finish:
+def _came_to(running: _Running, ended: Ended | None) -> Finish:
     if ended is not None and (ended.outcome == "done" or running.why is None):
-        status: Ending = ended.outcome
-        outcome = ended.text
-    else:
-        why = running.why or Finish("failed", DIED)
-        status, outcome = why.status, why.outcome
-    silent = status != "stopped" and course.told_nobody and not (course.by_hand and outcome.strip())
-    return Finish(status, outcome, untold_of(running.claimed, status, outcome, is_silent=silent), silent)
+        return Finish(ended.outcome, ended.text)
+    return running.why or Finish("failed", DIED)
 
 
-def untold_of(claimed: Claimed, status: Ending, outcome: str, *, is_silent: bool) -> str | None:
-    """Return the sentence by which the owner hears of the end, or None where it is as it should be.
+def _finish(claimed: Claimed, came: Finish, course: Course, settled: Settled) -> Finish:
+    """Return the end with its mark, and with what the owner has to be told.
+
+    What stands in a terminal answers what was asked there, and no words that the owner wrote to the bot meanwhile.
+    """
+    silent = course.told_nobody and not (course.by_hand and came.outcome.strip())
+    marked = came.status != "stopped" and (silent or settled.is_unanswered)
+    how = ("answered nobody" if silent else "did not answer what it was told") if marked else None
+    return replace(
+        came,
+        untold=_sentences(untold_of(claimed, came, how, settled.heard), settled.given_up),
+        told_nobody=marked,
+    )
+
+
+def untold_of(claimed: Claimed, came: Finish, silence: str | None, heard: str) -> str | None:
+    """Return the sentences by which the owner hears of the end, or None where it is as it should be.
 
     Who asks in a terminal reads there what failed.
     """
-    said = " ".join(outcome.split())[:400]
-    who = f"A session of {claimed.butler}"
-    if status == "limit":
-        return f"{who} was ended. {said} {prompt.asked(claimed)}"
-    if status == "failed" and claimed.cause != "ask":
-        return f"{who} failed. {said} {prompt.asked(claimed)}"
-    return f"{who} ended, and answered nobody. {prompt.asked(claimed)}" if is_silent else None
+    said = " ".join(came.outcome.split())[:400]
+    who, about = f"A session of {claimed.butler}", _sentences(prompt.asked(claimed), heard)
+    if came.status == "limit":
+        return f"{who} was ended. {said} {about}"
+    if came.status == "failed" and claimed.cause != "ask":
+        return f"{who} failed. {said} {about}"
+    return f"{who} ended, and {silence}. {about}" if silence else None
 
 
 async def lose(connection: Connection, claimed: Claimed, why: str, course: Course | None) -> None:
@@ -293,12 +304,11 @@ async def lose(connection: Connection, claimed: Claimed, why: str, course: Cours
     if await sessions.put_back(connection, claimed, again):
         await as_if_unshown(connection, claimed.butler, claimed.id)
         return
-    over = f"{who} It is not begun again. {prompt.asked(claimed)}"
-    silent = course is not None and course.told_nobody
-    lost = await notices.settle(connection, claimed, is_read=False)
-    await sessions.finish(connection, claimed, with_more(Finish("lost", why, over, silent), lost))
+    settled = await notices.settle(connection, claimed, is_read=False)
+    over = _sentences(f"{who} It is not begun again. {prompt.asked(claimed)}", settled.heard, settled.given_up)
+    marked = course is not None and (course.told_nobody or settled.is_unanswered)
+    await sessions.finish(connection, claimed, Finish("lost", why, over, marked))
 
 
-def with_more(finish: Finish, said: str | None) -> Finish:
-    """Return the end with one more sentence for the owner, if there is one."""
-    return replace(finish, untold=" ".join(filter(None, (finish.untold, said))) or None)
+def _sentences(*said: str | None) -> str | None:
+    return " ".join(filter(None, said)) or None

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cachetools import FIFOCache
@@ -90,20 +90,40 @@ async def opening(context: Context, claimed: Claimed) -> str:
     return block.text if block is not None else ""
 
 
-async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> str | None:
-    """Note what a session that ends was shown as read, or put it back.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of the notices of a session that ends, as sentences for the owner, each empty if there is none."""
 
-    Return the sentence by which the owner hears of words that come no more, if there are any.
-    """
+    # What it read of the owner's while it ran: worth a sentence only where its end is.
+    heard: str = ""
+    # Whether some of that are words which it answered with no call.
+    is_unanswered: bool = False
+    # What was shown in vain and comes no more.
+    given_up: str = ""
+
+
+async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> Settled:
+    """Note what a session that ends was shown as read, or put it back."""
     if claimed.nonce is None:
-        return None
+        return Settled()
+    lost = list[str]()
     if is_read:
         await notices.note_read(connection, claimed.butler, claimed.id)
-        return None
-    rows = await notices.unread(connection, claimed.butler, claimed.id)
-    await sessions.told_in_vain(connection, claimed.butler, [row["id"] for row in rows if row["begins"]])
-    lost = [in_marks(row["text"], EXCERPT) for row in rows if row["given_up"]]
-    return f"It was shown twice in vain, and is shown no more: {', '.join(lost[:MOST_NAMED])}" if lost else None
+    else:
+        rows = await notices.unread(connection, claimed.butler, claimed.id)
+        await sessions.told_in_vain(connection, claimed.butler, [row["id"] for row in rows if row["begins"]])
+        lost = [row["text"] for row in rows if row["given_up"]]
+    heard = await notices.heard(connection, claimed.butler, claimed.id, MOST_NAMED + 1)
+    return Settled(
+        _named("It was told:", [row["text"] for row in heard]),
+        any(row["unanswered"] for row in heard),
+        _named("It was shown twice in vain, and is shown no more:", lost),
+    )
+
+
+def _named(what: str, texts: Sequence[str]) -> str:
+    named = ", ".join(in_marks(text, EXCERPT) for text in texts[:MOST_NAMED])
+    return f"{what} {named}{' and more' if len(texts) > MOST_NAMED else ''}" if texts else ""
 
 
 async def begin_one(connection: Connection, butler: str, new_id: Callable[[], str], pace: Pace = PACE) -> None:

@@ -18,6 +18,7 @@ from shared.display.visible import shortened
 from shared.hashing import id_in
 from shared.model import Priority, Trust
 from shared.storage import notifications
+from shared.storage.session_list import TELLS
 
 TOPIC: Final = "notices"
 LONGEST: Final = 4000
@@ -197,6 +198,24 @@ async def unread(connection: Connection, butler: str, by: str) -> Sequence[Recor
     rows = await connection.fetch(UNREAD, butler, by, id_in(by))
     await tell(connection, TOPIC, butler)
     return rows
+
+
+# What the owner said, answered or decided while it ran. Words are answered by a call that began after they were shown;
+# what was put back has no call it was shown with. The owner's words are named as the owner has changed them since.
+HEARD = f"""
+SELECT coalesce((SELECT left(s.prompt, 200) FROM shared.sessions s
+        WHERE s.id = n.id AND s.butler = $1 AND s.cause = 'message'), left(n.text, 200)) AS text,
+    n.kind = 'message' AND NOT EXISTS (SELECT FROM shared.session_steps t
+        WHERE t.session_id = $3 AND t.butler = $1 AND t.seq > n.shown_call AND {TELLS}) AS unanswered
+FROM shared.notices n WHERE n.butler = $1 AND n.source = 'owner' AND n.state = 'done' AND n.shown_in = $2
+    AND n.shown_call IS NOT NULL
+ORDER BY unanswered DESC, n.created_at LIMIT $4
+"""
+
+
+async def heard(connection: Connection, butler: str, by: str, most: int) -> Sequence[Record]:
+    """Return so much of the owner's that a session read by its end, what it left unanswered first."""
+    return await connection.fetch(HEARD, butler, by, id_in(by), most)
 
 
 WITHDRAW = """

@@ -117,6 +117,8 @@ BY_OWNER: Final = """
 (cause = 'ask' OR (owners_words = 'own') IS TRUE OR EXISTS (SELECT FROM shared.schedules c
         WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file'))
 """
+# A tool that has answered anything but an error has told somebody, or asked the owner to.
+TELLS: Final = "t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')"
 IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {BY_OWNER})"
 
 

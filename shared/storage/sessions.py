@@ -14,7 +14,7 @@ from shared.contracts import AskedSession
 from shared.db.decoding import storable
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
-from shared.storage.session_list import BY_OWNER
+from shared.storage.session_list import BY_OWNER, TELLS
 
 TOPIC: Final = "sessions"
 # The cause of a session that the owner began by writing to the bot.
@@ -408,11 +408,9 @@ async def count_step(connection: Connection, butler: str, session_id: str) -> in
     return number
 
 
-# A tool that has answered anything but an error has told somebody, or asked the owner to.
-TOLD = """
+TOLD = f"""
 SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
-    EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
-        AND t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')) AS told
+    EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler AND {TELLS}) AS told
 FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR UPDATE
 """
 
@@ -445,7 +443,7 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     ended = (
         as_.status,
         storable(as_.outcome)[:LONGEST_OUTCOME],
-        as_.untold and storable(as_.untold),
+        as_.untold and storable(as_.untold)[:1000],
         as_.told_nobody,
     )
     if await connection.fetchval(FINISH, UUID(claimed.id), claimed.butler, claimed.attempt, *ended) == "classify":

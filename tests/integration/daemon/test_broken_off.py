@@ -8,19 +8,25 @@ from uuid import UUID
 
 import pytest
 
+from butlers.runtime.agent import AgentSettings
+from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
-from butlers.sessions.course import lose
+from butlers.sessions.course import Place, lose
 from butlers.sessions.notices import Showing, settle
 from butlers.sessions.prompt import worded
+from butlers.sessions.settings import Setup
 from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice
 from tests.integration.daemon.test_daemon import Served
 from tests.integration.daemon.test_notices import OVER, added, begun, butler, claim, empty, reads, states, words
+from tests.integration.sessions.test_course import QUICK, Run, enqueue, signer, told, until_it_is
+from tests.rig.model_server import Call, Words, model_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BEGIN: Final[str] = import_module("migrations.versions.0099_words_told_in_vain").BEGIN
 OVER_NOW: Final = f"{OVER} WHERE id::text = $1"
+NOTIFIED: Final = "UPDATE shared.session_steps SET tool = 'notify' WHERE session_id = $1 AND seq = $2"
 __all__ = ["butler", "empty"]
 
 
@@ -124,3 +130,38 @@ async def test_a_program_that_need_not_see_to_them_is_told_no_words_of_the_owner
     own = await claim(butler.house)
     assert own is not None
     assert own.id == message_id
+
+
+async def test_what_the_owner_wrote_to_a_session_that_ends_without_an_answer_is_told(butler: Served) -> None:
+    house = butler.house
+    async with model_server() as models:
+        models.play(Call("waited"), Call("number"), Words("Good morning. And yes, I will tell Chloe."))
+        setup = Setup(RUNTIMES["agent"], AgentSettings(model="anthropic:claude-sonnet-4-5"), 1, Limits(), 10.0)
+        keys = {"BUTLERS_ANTHROPIC_API_KEY": "sk-ant-x" * 4, "BUTLERS_MODEL_BASE_URL": models.url}
+        at = Place(house.context("greeter", **QUICK), signer(house), "Brief.", butler.url, setup, keys)
+        async with Run(at):
+            session_id = await enqueue(house, "Say good morning.", "ask")
+            await until_it_is(house, session_id, "running")
+            await words(house, "Tell Chloe dinner is at eight.")
+            assert (await until_it_is(house, session_id, "done"))["told_nobody"]
+            said = "did not answer what it was told. It was asked: “Say good morning.” It was told: “Tell Chloe dinner"
+            assert await told(house, said) == 1
+
+
+@pytest.mark.parametrize("notified", [1, 3], ids=["before", "after"])
+async def test_what_the_owner_told_a_session_that_broke_off_later_is_named(butler: Served, notified: int) -> None:
+    house = butler.house
+    claimed, bearer = await begun(house)
+    await reads(butler, bearer)
+    await words(house)
+    async with house.context("messenger").db.work() as connection:
+        answer = Notice("owner", "answer", "The one to Rotterdam.", trust="owner", priority="high")
+        await notices.add(connection, "greeter", answer)
+    assert "Make it blue." in await reads(butler, bearer)
+    await reads(butler, bearer)
+    await house.sql.execute(NOTIFIED, UUID(claimed.id), notified)
+    async with house.context("greeter").db.work() as connection:
+        await lose(connection, claimed, "It was killed.", await sessions.course(connection, claimed))
+    row = await house.row("SELECT untold, told_nobody FROM shared.sessions WHERE id::text = $1", claimed.id)
+    assert row["untold"].endswith("It was told: “Make it blue.”, “The one to Rotterdam.”")
+    assert row["told_nobody"] == (notified == 1)
