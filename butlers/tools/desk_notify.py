@@ -50,10 +50,10 @@ def popups(context: Context) -> Components:
 
     async def desk_notify(call: ToolCall) -> Result:
         try:
-            said = await _shown(context, waiting, call)
+            said, is_error = await _shown(context, waiting, call), False
         except (InvalidInput, Unavailable) as wrong:
-            said = f"Error: {wrong}"
-        return Result(blocks=[TextContent(type="text", text=said)])
+            said, is_error = f"Error: {wrong}", True
+        return Result(blocks=[TextContent(type="text", text=said)], is_error=is_error)
 
     return Components([Tool("desk_notify", DESCRIPTION, PARAMETERS, desk_notify, waits=True)], [waiting.look])
 

@@ -175,7 +175,8 @@ async def test_a_popup_nobody_sees_is_out_of_time_or_refused_and_answered_elsewh
         ({"message": "x", "timeout": 4}, "Error: 'timeout' must be a number from 5 to 300. Leave it out for 60."),
         ({"message": "x", "theme": "dark"}, "Error: Unknown parameter 'theme'. Choose from: message, title, timeout."),
     ):
-        answer = await client.call_tool("desk_notify", wrong)
+        answer = await client.call_tool("desk_notify", wrong, raise_on_error=False)
+        assert answer.is_error
         assert [getattr(block, "text", None) for block in answer.content] == [why]
     answer = await client.call_tool("desk_notify", {"message": "Anybody?", "timeout": 5})
     assert [getattr(block, "text", None) for block in answer.content] == ["No response within 5s timeout"]

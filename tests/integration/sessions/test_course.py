@@ -12,15 +12,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from butlers.butler import ToolCall
+from butlers.daemon.app import stepped
 from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import ScriptSettings, Step
 from butlers.sessions.course import Place, folder_of, remove_folder
 from butlers.sessions.runner import MOST, Runner
 from butlers.sessions.settings import Setup
+from butlers.tools.desk_notify import popups
 from butlers.tools.notify import tell
 from shared.auth import keystore
-from shared.auth.tokens import Signer, mint_session_token
+from shared.auth.tokens import Caller, Signer, mint_session_token
 from shared.db.pool import Record
 from shared.errors import ButlersError
 from shared.storage import contacts, rules, session_steps, sessions
@@ -351,6 +354,17 @@ async def test_who_asked_the_owner_something_has_answered(house: House, message:
         await house.sql.execute(ASKED, UUID(session_id))
         row = await until_it_is(house, session_id, "done")
     assert (row["told_nobody"], row["untold"]) == (False, None)
+
+
+async def test_a_popup_that_was_refused_has_told_nobody(house: House, message: str) -> None:
+    context = house.context("greeter")
+    [popup] = popups(context).tools
+    session_id = await enqueue(house, message, request_context={"request_id": message})
+    async with Run(place(house, [Step(wait=0.5)])):
+        await until_it_is(house, session_id, "running")
+        refused = ToolCall(Caller("greeter", "session", session_id), {"message": " "})
+        await stepped(context, popup).handler(refused)
+        assert (await until_it_is(house, session_id, "done"))["told_nobody"]
 
 
 async def test_a_script_that_cannot_call_ends_as_failed_with_a_sentence(house: House, message: str) -> None:
