@@ -73,6 +73,17 @@ async def test_a_brake_is_pulled_shown_and_lifted_on_any_page(page: Page, consol
     await expect(other.locator(".brakes")).to_have_count(0)
 
 
+async def test_the_second_press_of_a_double_click_lifts_no_other_brake(page: Page, console: Running) -> None:
+    """By then the page is another, and the next button stands there; what counts presses counts on across pages."""
+    await console.sql.execute("INSERT INTO shared.brakes (butler) VALUES ('greeter'), ('health')")
+    await live(page, console, "/contacts")
+    await page.get_by_role("button", name="Lift").first.click()
+    await expect(page.get_by_role("button", name="Lift")).to_have_count(1)
+    await page.get_by_role("button", name="Lift").dispatch_event("click", {"detail": 2})
+    await page.wait_for_timeout(300)
+    assert await console.sql.fetchval("SELECT count(*) FROM shared.brakes WHERE lifted_at IS NULL") == 1
+
+
 async def test_an_open_question_never_turns_into_another_one(page: Page, console: Running) -> None:
     action = await console.park(message="First words", whom="recipient:4242")
     await live(page, console, f"/approvals/{action}")

@@ -11,7 +11,7 @@
   let again = 0;
   let state = ["", ""];
   let places = "";
-  let moved = performance.now();
+  let moved = -AIMED;
 
   const say = (name, words) => {
     state = [name, words];
@@ -77,7 +77,8 @@
     if (buttons() !== places) moved = performance.now();
   });
   document.addEventListener("click", (event) => {
-    if (!event.target.closest("button") || performance.now() - moved > AIMED) return;
+    // The second press of a double click was aimed at the page before, whose next button may stand there now.
+    if (!event.target.closest("button") || (event.detail < 2 && performance.now() - moved > AIMED)) return;
     event.preventDefault();
     event.stopPropagation();
   }, true);
