@@ -78,7 +78,7 @@ class Ended:
 
     outcome: Outcome
     text: str
-    # The process ended without a word, as when it is killed: nobody decided that it ends.
+    # The process was killed: what ran did not decide that it ends.
     died: bool = False
 
 

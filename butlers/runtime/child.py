@@ -267,4 +267,4 @@ def _broke_off(command: Command, code: int | None, complaint: str) -> Ended:
         return Ended("failed", f"`{name}` cannot be started{why or '.'}")
     if code is not None and code < 0:
         return Ended("failed", f"`{name}` was ended by {signal.Signals(-code).name}{why or '.'}", died=True)
-    return Ended("failed", f"`{name}` ended with exit code {code} before it was done{why or '.'}", died=True)
+    return Ended("failed", f"`{name}` ended with exit code {code} before it was done{why or '.'}")

@@ -238,7 +238,7 @@ async def _settle(running: _Running, ended: Ended | None) -> None:
                 if course is None:
                     return
                 if _is_broken(running, ended):
-                    why = "Its daemon was stopped." if running.with_daemon else DIED
+                    why = "Its daemon was stopped." if running.with_daemon else ended.text if ended else DIED
                     await lose(connection, running.claimed, why, course)
                 else:
                     came = _came_to(running, ended)

@@ -15,6 +15,7 @@ import pytest
 from butlers.butler import ToolCall
 from butlers.daemon.app import stepped
 from butlers.runtime.base import Limits
+from butlers.runtime.command import CommandSettings
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import ScriptSettings, Step
 from butlers.sessions.course import Place, folder_of, remove_folder
@@ -217,13 +218,27 @@ async def test_a_killed_child_is_begun_again_only_if_it_had_called_nothing(house
             await session_steps.begun(connection, "greeter", session_id, "notify", {})
         os.kill(child, signal.SIGKILL)
         row = await until_it_is(house, session_id, "lost")
-        assert row["attempt"] == 2
+        assert (row["attempt"], "was ended by SIGKILL" in row["outcome"]) == (2, True)
         async with asyncio.timeout(LONGEST):
             while await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(session_id)):
                 await asyncio.sleep(0.05)
     # Once that it is begun again, and once that it is not.
     assert await told(house, message) == 2
     assert not children(session_id)
+
+
+async def test_a_program_that_fails_runs_once_and_the_owner_hears_why(
+    house: House, message: str, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    text = f"echo once >> {ran}; echo The account is locked. >&2; exit 3"
+    program = Setup(RUNTIMES["command"], CommandSettings(command=("/bin/sh", "-c", text)), 1, STANDARD, 10.0)
+    session_id = await enqueue(house, message)
+    async with Run(replace(place(house, [SHORT]), setup=program)):
+        row = await until_it_is(house, session_id, "failed")
+        assert row["outcome"] == "`sh` ended with exit code 3 before it was done: The account is locked."
+        assert await told(house, f"The account is locked. It was asked: “{message}”") == 1
+    assert ran.read_text() == "once\n"
 
 
 async def test_what_a_killed_process_ran_is_lost_by_its_lease(house: House, message: str) -> None:
