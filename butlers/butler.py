@@ -1,7 +1,7 @@
 """The central types: a tool, its call and result, a loop, the context a daemon works in, and the butler of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from cachetools import TTLCache
 from pydantic import BaseModel, ConfigDict
 
+from butlers.fleet import nearest
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
@@ -101,6 +102,25 @@ class Tool:
             raise Misconfigured(f"The tool `{self.name}` cannot be gated.", "Give it `says`, and leave out `hop`.")
 
 
+def unfit(tools: Mapping[str, Tool], name: str, arguments: Arguments) -> Iterator[tuple[str, str]]:
+    """Yield each reason why this call of a butler's own tool cannot be made, with its remedy. Pure."""
+    if name not in tools:
+        yield f"the butler has no tool `{name}`.", nearest(name, [*tools]) or f"Choose from: {', '.join(tools)}."
+        return
+    schema = tools[name].parameters
+    known, demanded = schema.get("properties"), schema.get("required", [])
+    if not isinstance(known, Mapping) or not isinstance(demanded, Sequence):
+        return
+    for key in arguments:
+        if key not in known:
+            hint = nearest(key, [*known]) or f"Choose from: {', '.join(known)}."
+            yield f"`arguments`: the tool `{name}` has no `{key}`.", hint
+    missing = [str(key) for key in demanded if key not in arguments]
+    if missing:
+        names = " and ".join(f"`{key}`" for key in missing)
+        yield f"`arguments`: the tool `{name}` needs {names}.", "Add what is missing."
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """Something a client may read, by a URI or a template; the template's `{names}` come as arguments.
@@ -146,6 +166,8 @@ class Context:
     refused: TTLCache[tuple[str, str], bool, float] = field(default_factory=lambda: TTLCache(1024, STANDARD.quiet))
     # Set when this process is told to stop; a call that waits is then answered with how things stand.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    # All tools of the daemon by name, once they are built.
+    tools: dict[str, Tool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from butlers.butler import Context, Result, Tool
 from butlers.schedules import Turn, first_due, turn
 from butlers.sessions.runner import tell_owner
 from shared.db.pool import BRIEFLY, Connection
+from shared.display.quotes import in_marks
 from shared.errors import ButlersError, Unavailable
 from shared.loops import apart, either, first_of, pause
-from shared.storage import occurrences, schedules, session_list, sessions
+from shared.storage import notices, occurrences, schedules, session_list, sessions
 from shared.storage.occurrences import Occurrence, Status
 from shared.storage.schedules import Schedule
 from shared.telemetry.logs import logger
@@ -221,10 +222,12 @@ async def _enqueue(connection: Connection, context: Context, one: Occurrence) ->
 
 
 async def carry_out(hand: Hand, one: Occurrence) -> None:
-    """Call the occurrence's tool and write how it went; nothing is called that may have been and must not be twice."""
+    """Call the occurrence's tool and write how it went, and tell the butler unless it went well.
+
+    Nothing is called that may have been and must not be twice.
+    """
     context, name = hand.context, one.schedule.tool or ""
-    tool = hand.tools.get(name)
-    if tool is None:
+    if (tool := hand.tools.get(name)) is None:
         status: Status = "failed"
         outcome = f"The butler has no tool `{name}`."
     elif one.begun and not _may_repeat(tool):
@@ -237,7 +240,12 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
     if status != "done":
         log.warning("a schedule's call did not go well", schedule=one.schedule.name, status=status, why=outcome)
     async with context.db.work() as connection:
-        await occurrences.write_end(connection, one.id, context.instance, status, outcome)
+        ended = await occurrences.write_end(connection, one.id, context.instance, status, outcome)
+        if ended and status != "done":
+            due = f"What your schedule `{one.schedule.name}` had due has ended as {status}: {in_marks(outcome, 300)}"
+            await notices.add(
+                connection, context.name, notices.Notice("schedule", status, due, one.schedule.name, wakes=True)
+            )
 
 
 def _may_repeat(tool: Tool) -> bool:

@@ -8,14 +8,14 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from butlers import fleet
-from butlers.butler import Context, NoConfig, Tool, joined
+from butlers.butler import Context, NoConfig, joined, unfit
 from butlers.daemon.assembly import TOPICS
 from butlers.daemon.host import Hangup
 from butlers.daemon.process import Process
@@ -62,26 +62,8 @@ def _unfit_calls(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured
         return
     for one in entry.schedules:
         where = f"{entry.name}: [[schedules]] {one.name}:"
-        if one.tool is not None and one.tool not in known:
-            hint = fleet.nearest(one.tool, [*known]) or f"Choose from: {', '.join(known)}."
-            yield Misconfigured(f"{where} the butler has no tool `{one.tool}`.", hint)
-        elif one.tool is not None:
-            yield from _unfit_arguments(f"{where} `arguments`:", known[one.tool], one.arguments)
-
-
-def _unfit_arguments(where: str, tool: Tool, arguments: Mapping[str, object]) -> Iterator[Misconfigured]:
-    """Yield a mistake for each argument that the tool's schema does not know, and for each that it demands. Pure."""
-    known, demanded = tool.parameters.get("properties"), tool.parameters.get("required", [])
-    if not isinstance(known, Mapping) or not isinstance(demanded, Sequence):
-        return
-    for name in arguments:
-        if name not in known:
-            hint = fleet.nearest(name, [*known]) or f"Choose from: {', '.join(known)}."
-            yield Misconfigured(f"{where} the tool `{tool.name}` has no `{name}`.", hint)
-    missing = [str(name) for name in demanded if name not in arguments]
-    if missing:
-        names = " and ".join(f"`{name}`" for name in missing)
-        yield Misconfigured(f"{where} the tool `{tool.name}` needs {names}.", "Add what is missing.")
+        if one.tool is not None:
+            yield from (Misconfigured(f"{where} {why}", hint) for why, hint in unfit(known, one.tool, one.arguments))
 
 
 def _context(settings: Settings, name: str) -> Context:

@@ -238,6 +238,7 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     gated = Gated(context, parts.tools)
     # From here on nobody comes by a gated tool but through its gate.
     parts = replace(parts, tools=[gated.over(tool) for tool in parts.tools], loops=[*parts.loops, *gated.loops])
+    context.tools.update({tool.name: tool for tool in parts.tools})
     tools = [guarded(context, stepped(context, tool)) for tool in parts.tools]
     showing = Showing(context)
     server = ToolServer(

@@ -109,13 +109,12 @@ class Process:
         context, assembly, name = one.daemon.context, one.assembly, one.daemon.name
         if one.daemon.kind == "butler" and context is not None and assembly is not None:
             client, entry = assembly.local[name], assembly.entry(name)
-            tools = {tool.name: tool for tool in one.daemon.parts.tools}
 
             async def call(tool: str, arguments: Mapping[str, object], occurrence_id: str) -> Result:
                 return await client.by_clock(tool, arguments, Caller(name, "client", occurrence_id))
 
             place = assembly.place(name, one.url)
-            self.scheduler.take(Hand(context, tools, call, entry.schedules, thinks=place is not None))
+            self.scheduler.take(Hand(context, context.tools, call, entry.schedules, thinks=place is not None))
             if place is None:
                 self.runner.remove(name)
             else:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from butlers import schedules as when
-from butlers.butler import Answer, Arguments, Components, Context, Module, NoConfig, Result, Tool, ToolCall
+from butlers.butler import Answer, Arguments, Components, Context, Module, NoConfig, Result, Tool, ToolCall, unfit
 from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record, after_commit
 from shared.errors import InvalidInput
@@ -61,7 +61,7 @@ def build(context: Context, _: NoConfig) -> Components:
             return Result({"schedules": [_shown(row) for row in await schedules.of(connection, context.name)]})
 
     async def add(call: ToolCall) -> Result:
-        schedule = when.read_schedule(call.arguments, when.machine_zone())
+        schedule = _read(context, call.arguments)
         async with context.db.work() as connection:
             return Result(await _add(context, connection, schedule))
 
@@ -88,6 +88,15 @@ def build(context: Context, _: NoConfig) -> Components:
             Tool("remind_me", "Tell the owner something at a time, or again and again.", REMIND, remind),
         ]
     )
+
+
+def _read(context: Context, arguments: Arguments) -> Schedule:
+    """Read a schedule; raise InvalidInput if its call is none that the butler's tools would take."""
+    schedule = when.read_schedule(arguments, when.machine_zone())
+    if schedule.tool is not None:
+        for why, remedy in unfit(context.tools, schedule.tool, schedule.arguments):
+            raise InvalidInput(f"{why[0].upper()}{why[1:]}", remedy)
+    return schedule
 
 
 async def _add(context: Context, connection: Connection, schedule: Schedule) -> Answer:

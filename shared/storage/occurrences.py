@@ -91,10 +91,10 @@ async def keep_held(connection: Connection, ids: Sequence[str], holder: str, lea
 
 END = """
 UPDATE shared.occurrences SET status = $3, outcome = left($4, 500), ended_at = clock_timestamp()
-WHERE id = $1::text::uuid AND claimed_by = $2 AND ended_at IS NULL
+WHERE id = $1::text::uuid AND claimed_by = $2 AND ended_at IS NULL RETURNING true
 """
 
 
-async def write_end(connection: Connection, occurrence_id: str, holder: str, status: Status, outcome: str) -> None:
-    """Write how it went, unless somebody else has taken it over."""
-    await connection.execute(END, occurrence_id, holder, status, outcome)
+async def write_end(connection: Connection, occurrence_id: str, holder: str, status: Status, outcome: str) -> bool:
+    """Write how it went; return False if somebody else has taken it over, who will."""
+    return bool(await connection.fetchval(END, occurrence_id, holder, status, outcome))

@@ -335,6 +335,15 @@ async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_se
     )
 
 
+async def test_a_butler_learns_what_its_schedule_could_not_do(still_house: House) -> None:
+    await still_house.sql.execute("DELETE FROM shared.notices")
+    await given(still_house, counting("daily", tool="cuont"))
+    await looked(Owned(another(still_house)).hand)
+    rows = await still_house.sql.fetch("SELECT butler, source, kind, key, trust, wakes, text FROM shared.notices")
+    said = "What your schedule `daily` had due has ended as failed: “The butler has no tool `cuont`.”"
+    assert list(map(tuple, rows)) == [(BUTLER, "schedule", "failed", "daily", "internal", True, said)]
+
+
 async def test_what_waits_where_nothing_thinks_any_more_is_ended_and_the_owner_told(house: House) -> None:
     said = f"forgotten {uuid4()}"
     session_id, lost = str(uuid4()), str(uuid4())

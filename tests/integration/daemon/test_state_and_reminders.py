@@ -141,6 +141,21 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
     assert await refusal(house, "schedule_remove", name="walk") == "`walk` is the owner's, in butler.toml."
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("mcp__health__notify", {}, "The butler has no tool `mcp__health__notify`."),
+        ("notify", {"message": "x"}, "`arguments`: the tool `notify` needs `channel`."),
+        ("notify", {"channel": "telegram", "text": "x"}, "`arguments`: the tool `notify` has no `text`."),
+    ],
+)
+async def test_a_schedule_whose_call_no_tool_takes_is_refused(
+    still_house: House, tool: str, arguments: Mapping[str, object], said: str
+) -> None:
+    soon = {"name": "dentist", "cron": "0 9 * * *", "tool": tool, "arguments": arguments}
+    assert await refusal(still_house, "schedule_add", **soon) == said
+
+
 async def test_a_reminder_without_a_channel_goes_where_the_owner_is_really_told(still_house: House) -> None:
     asked = {"text": "Take the pills.", "in": "20m"}
     await still_house.sql.execute(REALM, "butlers@mail.test")
