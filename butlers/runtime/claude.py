@@ -107,15 +107,11 @@ class _Reader:
     def _result(self, subtype: str, message: Mapping[str, object]) -> Iterator[Event]:
         cost = message.get("total_cost_usd")
         tokens = max(_total(message.get("usage")), sum(self._tokens.values()))
-        used = Used(len(self._tokens), tokens, float(cost) if isinstance(cost, int | float) else 0.0)
+        yield Used(len(self._tokens), tokens, float(cost) if isinstance(cost, int | float) else 0.0)
         text = str(message.get("result") or "")
         if subtype in OF_LIMITS:
-            # The end says which limit it was; a figure above it would say so once more.
-            yield Used(min(used.turns, self._limits.turns), used.tokens, min(used.dollars, self._limits.dollars))
             yield Ended("limit", OF_LIMITS[subtype].format(self._limits))
-            return
-        yield used
-        if subtype == "success" and not message.get("is_error"):
+        elif subtype == "success" and not message.get("is_error"):
             yield Ended("done", text)
         else:
             why = text or "; ".join(str(one) for one in _listed(message.get("errors"))) or subtype

@@ -170,6 +170,13 @@ async def test_what_claude_code_leaves_unsaid_counts_as_all_that_it_may_cost(
     assert [event.dollars for event in events if isinstance(event, Used)][-1] == dollars
 
 
+async def test_what_claude_code_cost_beyond_its_limit_counts(butler: SmallButler, tmp_path: Path) -> None:
+    end = {**DONE, "subtype": "error_max_budget_usd", "total_cost_usd": 5.0}
+    table, limits = {"command": str(claude(tmp_path, BEGINS, THINKS, end))}, Limits(dollars=0.5)
+    events = await played(butler, tmp_path, table, "claude", limits)
+    assert events[-2:] == [Used(1, 150_001, 5.0), Ended("limit", "The session reached its limit of 0.5 dollars.")]
+
+
 async def test_ten_megabytes_of_output_end_it(butler: SmallButler, tmp_path: Path) -> None:
     assert await played(butler, tmp_path, program("print('x' * 12_000_000)")) == [
         Ended("failed", "The session's process wrote more than 10 MB.")
