@@ -13,10 +13,13 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
+from shared.config.settings import variable
 from shared.errors import InvalidInput
 from shared.storage.schedules import CatchUp, Schedule
 
 LOCALTIME: Final = Path("/etc/localtime")
+# Where some systems name the zone as a text.
+TIMEZONE: Final = Path("/etc/timezone")
 # Each key of a schedule and what it says, from which docs/butler-toml.md is written.
 KEYS: Final[Mapping[str, str]] = {
     "name": "A small letter, then up to 62 of a-z, 0-9, _ and -.",
@@ -51,9 +54,19 @@ EXAMPLES: Final = {
 
 @cache
 def machine_zone() -> str:
-    """Return the IANA name of this machine's zone, or UTC where it has none."""
-    name = str(LOCALTIME.resolve()).partition("zoneinfo/")[2]
-    return name if name in available_timezones() else "UTC"
+    """Return the IANA name of this machine's zone, or UTC where nothing names one."""
+    return zone_of(variable("TZ") or "", LOCALTIME, TIMEZONE)
+
+
+def zone_of(tz: str, localtime: Path, timezone: Path) -> str:
+    """Return the first zone that is named: by TZ, by where the link leads, by the file's text; else UTC."""
+    written = timezone.read_text(encoding="utf-8", errors="replace") if timezone.is_file() else ""
+    for said in (tz, str(localtime.resolve()), written):
+        name = said.strip().removeprefix(":").rpartition("zoneinfo/")[2]
+        name = name.removeprefix("posix/").removeprefix("right/")
+        if name in available_timezones():
+            return name
+    return "UTC"
 
 
 def next_due(cron: str, zone: str, after: datetime) -> datetime | None:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from butlers.schedules import LATE, WHY_SKIPPED, WHY_UNREADABLE, first_due, next_due, read_schedule, turn
+from butlers.schedules import LATE, WHY_SKIPPED, WHY_UNREADABLE, first_due, next_due, read_schedule, turn, zone_of
 from shared.errors import InvalidInput
 from shared.storage.schedules import Schedule
 
@@ -66,6 +67,26 @@ def test_a_day_that_never_comes_is_never_due() -> None:
     assert next_due("0 0 29 2 *", "UTC", datetime(2025, 1, 1, tzinfo=UTC)) == datetime(2028, 2, 29, tzinfo=UTC)
     with pytest.raises(InvalidInput, match="`cron` "):
         read_schedule({"name": "a", "cron": "0 0 30 2 *", "tool": "notify"}, "UTC")
+
+
+@pytest.mark.parametrize(
+    ("tz", "link", "text", "zone"),
+    [
+        ("", "/usr/share/zoneinfo/Asia/Tokyo", "Africa/Cairo\n", "Asia/Tokyo"),
+        (":Europe/Berlin", "/usr/share/zoneinfo/Asia/Tokyo", "Africa/Cairo\n", "Europe/Berlin"),
+        ("", "/usr/share/zoneinfo/posix/Asia/Tokyo", None, "Asia/Tokyo"),
+        ("CET-1CEST", None, "Africa/Cairo\n", "Africa/Cairo"),
+        ("", None, None, "UTC"),
+    ],
+)
+def test_the_zone_of_a_machine_is_whatever_names_one(
+    tmp_path: Path, tz: str, link: str | None, text: str | None, zone: str
+) -> None:
+    localtime, timezone = tmp_path / "localtime", tmp_path / "timezone"
+    localtime.symlink_to(link) if link else localtime.write_bytes(b"TZif2")
+    if text is not None:
+        timezone.write_text(text)
+    assert zone_of(tz, localtime, timezone) == zone
 
 
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
