@@ -167,7 +167,7 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     for row in await schedules.of(connection, butler):
         # Without what has passed, it is next due at its first time from now.
         first = turn(schedules.schedule_of(row), now, now).then
-        if first is not None and row["next_due_at"] is not None and row["next_due_at"] > first:
+        if first is not None and (row["next_due_at"] is None or row["next_due_at"] > first):
             await schedules.move(connection, row["id"], first)
 
 

@@ -1,6 +1,7 @@
 """The runner: one loop per process that sees to the sessions of its butlers: claims, runs, gives up, and tells."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import count
 from typing import Final
@@ -205,11 +206,12 @@ async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
             lineage = f"told:{row['id']}:{row['attempt']}:{row['status']}"
             answer = await tell(context, {"channel": channel, "message": row["untold"]}, lineage=lineage)
             # What was admitted is the Messenger's, however it ended, and keeps nothing else untold.
-            # Words that are none are taken as told, since they never will be.
-            refused = answer.get("status") == "error" and "notification_id" not in answer
-            if refused and row["untold"].strip():
-                log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
-                await pause(stopping, context.settings.timings.session_told_again)
-                return
+            if answer.get("status") == "error" and "notification_id" not in answer:
+                error = answer.get("error")
+                log.warning("the owner is not told of a session", butler=context.name, why=str(error))
+                # What will be refused again, such as words that are none, is taken as told.
+                if isinstance(error, Mapping) and error.get("retryable"):
+                    await pause(stopping, context.settings.timings.session_told_again)
+                    return
             async with context.db.work() as connection:
                 await sessions.note_told(connection, context.name, row["id"], row["untold"])

@@ -10,7 +10,7 @@ JOINER: Final = "\u200d"
 # The first character of the house's own lines to the owner. In the words of others it is written out.
 MARK: Final = "\u25a3"
 # Blank on the screen though Unicode calls them letters, marks or symbols.
-_UNSEEN: Final = frozenset(
+UNSEEN: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u2d7f\u303f\u3164\uffa0\ufff0\ufff1\ufff2\ufff3"
     "\ufff4\ufff5\ufff6\ufff7\ufff8\ufffc\U00011a47\U00011a99\U0001107f\U00016fe4\U0001bc9d\U0001d159"
     "\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b\ufe0c\ufe0d"
@@ -170,7 +170,7 @@ def _is_hidden(text: str, n: int) -> bool:
     if character in _STYLES:
         return n == 0 or unicodedata.category(text[n - 1]) not in _STYLED
     category = unicodedata.category(character)
-    hidden = category in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or character in _UNSEEN or character == MARK
+    hidden = category in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or character in UNSEEN or character == MARK
     unknown = category == "Cn" and not _is_within(character, _YET_TO_COME)
     return hidden or unknown or _is_within(character, _UNSEEN_ROWS)
 

@@ -1,13 +1,18 @@
 """Stage 4 for a call of a gated tool: call and facts in, a decision that names its reasons out. Pure."""
 
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Final
 
+from shared.display.visible import UNSEEN
 from shared.gate.decide import MOVERS, best, deny, is_readable, read_constraint, uses_are_left, was_made_since
 from shared.hashing import canonical_json
 from shared.model import Approval, CallAction, CallFacts, Decision, Finding, Rule
+
+NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def decide_call(call: CallAction, facts: CallFacts) -> Decision:
@@ -76,14 +81,19 @@ def argument_text(value: object) -> str:
 def _spelling(text: str) -> str:
     """Return what the spellings of one value share, which a blocking rule compares: to match too much is right there.
 
-    It has no case, width, blanks and invisible characters, and of a number it is the value.
+    It has no case, width, blanks, marks and characters that leave no ink, and of each number in it the value.
     """
     same = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CZ")
+    bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CMZ" and one not in UNSEEN)
+    return NUMBER.sub(_value, bare)
+
+
+def _value(number: re.Match[str]) -> str:
     try:
-        return str(Decimal(bare).normalize())
+        # Nothing and its negative are one.
+        return str(Decimal(number[0]).normalize() + 0)
     except ArithmeticError:
-        return bare
+        return number[0]
 
 
 def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] = str) -> bool:

@@ -10,7 +10,7 @@ from shared.gate.decide_call import decide_call, forbids, permits
 from shared.gate.delays import holds_back
 from shared.model import Action, Approval, Brake, CallAction, CallFacts, Rule
 
-CALL = CallAction("garden", "water", "rules", "low", {"bed": "roses", "minutes": 5}, "sha")
+CALL = CallAction("garden", "water", "rules", "low", {"bed": "roses", "minutes": 5, "rows": [1.0, -0.0]}, "sha")
 ALLOW = Rule("a", "allow", {"bed": "roses"})
 DENY = Rule("d", "deny", {"bed": "roses"})
 YES = Approval("action", "sha", ())
@@ -53,6 +53,9 @@ def test_verdict_on_a_call(call: CallAction, facts: CallFacts, verdict: str, cod
         pytest.param({"bed": " \uff52\uff4f\u200bses\n"}, False, True, id="another width, blanks, what nobody sees"),
         pytest.param({"minutes": "5.0"}, False, True, id="another way to write a number"),
         pytest.param({"minutes": "50"}, False, False, id="another number"),
+        pytest.param({"bed": "ro\u034fs\u3164es\ufe0f"}, False, True, id="letters that leave no ink"),
+        pytest.param({"rows": "[1, 0]"}, False, True, id="numbers in a list"),
+        pytest.param({"rows": "[1, 2]"}, False, False, id="another list"),
         pytest.param({"bed": {"type": "one_of", "value": ["beans", "roses"]}}, True, True, id="one of"),
         pytest.param({"zone": "north"}, False, True, id="an argument left out"),
         pytest.param({"bed": LIKE}, False, True, id="a type nobody knows"),

@@ -150,10 +150,12 @@ async def test_what_repeats_is_due_again_whatever_a_wrong_clock_has_written(stil
     async with still_house.context(BUTLER).db.work() as connection:
         await schedules.add_own(connection, BUTLER, counting("its_own"), at)
         await schedules.add_own(connection, BUTLER, once, at)
-        await still_house.sql.execute("UPDATE shared.schedules SET next_due_at = '2199-01-01Z'")
-        await follow(connection, BUTLER, [counting("daily")])
-    due = await still_house.sql.fetch(f"SELECT name, {SOON} FROM shared.schedules ORDER BY name")
-    assert list(map(tuple, due)) == [("daily", True), ("its_own", True), ("once", False)]
+    for moved in ("'2199-01-01Z'", "NULL"):
+        await still_house.sql.execute(f"UPDATE shared.schedules SET next_due_at = {moved}")
+        async with still_house.context(BUTLER).db.work() as connection:
+            await follow(connection, BUTLER, [counting("daily")])
+        due = await still_house.sql.fetch(f"SELECT name, {SOON} IS TRUE FROM shared.schedules ORDER BY name")
+        assert list(map(tuple, due)) == [("daily", True), ("its_own", True), ("once", False)]
 
 
 async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(still_house: House) -> None:

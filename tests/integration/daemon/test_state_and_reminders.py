@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -22,10 +23,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def use(house: House, tool: str, butler: str = "health", /, **arguments: object) -> Answer:
     """What a tool of the two modules answers this butler."""
-    context = house.context(butler)
+    common = house.context(butler)
+    context = replace(common, tools=dict(common.tools))
     parts = [module.build(context, NoConfig()) for module in (state.MODULE, schedule.MODULE)]
-    (found,) = [one for part in parts for one in part.tools if one.name == tool]
-    return (await found.handler(ToolCall(Caller(butler, "client", "j"), arguments))).answer or {}
+    context.tools.update({one.name: one for part in parts for one in part.tools})
+    return (await context.tools[tool].handler(ToolCall(Caller(butler, "client", "j"), arguments))).answer or {}
 
 
 async def refusal(house: House, tool: str, /, **arguments: object) -> str:
