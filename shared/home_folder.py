@@ -17,6 +17,8 @@ from shared.errors import Misconfigured
 
 NAME: Final = ".butlers"
 FILE: Final = "settings.json"
+# Under which it remembers where the database is that is not its own, which is no setting: DATABASE_URL has a password.
+OUTSIDE: Final = "DATABASE"
 # A home that remembers nothing was made when these were the ports.
 EARLIER_PORTS: Final = {"BUTLERS_PORT_BASE": "41100"}
 # Where the latest log lines are kept, below the home.

@@ -13,7 +13,7 @@ from butlers.cli.options import HomeOption
 from butlers.cli.terminal import say, settings_of
 from butlers.setup import backup as archive
 from shared.config.settings import Settings
-from shared.db.dsn import place_of
+from shared.db.dsn import admin_dsn, is_embedded, place_of
 from shared.errors import Misconfigured
 from shared.home_folder import is_installed
 from shared.postgres import server
@@ -57,8 +57,8 @@ def restore(file: FileArgument, home_folder: HomeOption = None) -> None:
 
 def _demand_embedded(settings: Settings) -> None:
     """Raise Misconfigured for a database outside the home, which has tools of its own."""
-    if settings.database_url is not None:
-        where = place_of(settings.database_url.reveal())
+    if not is_embedded(settings):
+        where = place_of(admin_dsn(settings))
         raise Misconfigured(
             f"The database {where} is one of your own, and not in the home.",
             "Use pg_dump and pg_restore for it, copy the home beside it, and run `butlers restored` after a restore.",

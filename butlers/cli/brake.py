@@ -13,6 +13,7 @@ from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import Settings, stated_duration
 from shared.db import witness
+from shared.db.dsn import is_embedded
 from shared.db.pool import Connection, Record
 from shared.db.witness import Seen
 from shared.display.brakes import held_back
@@ -132,7 +133,7 @@ def restored(home_folder: HomeOption = None) -> None:
         async with as_owner(settings) as connection:
             return await put_back.by_word(connection, await owner_id(connection))
 
-    if settings.database_url is None and server.running(settings.home) is None:
+    if is_embedded(settings) and server.running(settings.home) is None:
         # The database is not up: put the witness ahead of whatever rows there are, so that the start finds them behind.
         places = witness.places(settings.home, "messenger", settings.witness)
         seen = witness.furthest(places) or Seen()

@@ -25,7 +25,7 @@ from butlers.setup.scaffold import scaffold
 from shared.auth import keystore
 from shared.channels import CHANNELS, realms
 from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
-from shared.db.dsn import DATABASE, admin_dsn, dsn_as
+from shared.db.dsn import DATABASE, admin_dsn, dsn_as, is_embedded
 from shared.errors import InvalidInput, Misconfigured
 from shared.home_folder import LOGS
 from shared.postgres import server as postgres
@@ -65,7 +65,7 @@ def up(
     sockets.demand_ready(settings)
     _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
-    if settings.database_url is not None:
+    if not is_embedded(settings):
         dsn = admin_dsn(settings)
         _import_servers()
         checked(settings)
@@ -279,7 +279,7 @@ def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None, po
     settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
     entries = fleet.load(settings.fleet, settings.home)
     chains = loader.chains(entries)
-    if settings.database_url is not None:
+    if not is_embedded(settings):
         _say_all(asyncio.run(steps.migrate(settings, admin_dsn(settings), entries, chains)))
         say("Database and keys are ready.")
         return

@@ -145,7 +145,6 @@ async def migrate(
         demand_not_newer(found)
         if found is not None:
             await _demand_no_other_home(connection, settings.home, names_of(entries))
-        # So that a home that cannot be written is found before the schema is made.
         _ensure_home(settings, entries, login=one_role is None)
         if found != head():
             await _upgrade(dsn, CORE, found, one_role)
@@ -169,14 +168,16 @@ async def migrate(
         ) from None
     finally:
         await connection.close()
+    _remember(settings, None if settings.database_url is None else place_of(dsn))
     owner.demand_password(settings)
     return troubles
 
 
 def _ensure_home(settings: Settings, entries: Sequence[fleet.Entry], *, login: bool) -> None:
+    """Write into the home before the schema is made, so that one that cannot be written is found first."""
     for name in (*names_of(entries), keystore.UP):
         keystore.ensure(settings.home, name, login=login)
-    home_folder.remember(settings.home, _setup(settings))
+    _remember(settings, home_folder.remembered(settings.home).get(home_folder.OUTSIDE))
 
 
 async def _demand_no_other_home(connection: Connection, home: Path, names: Sequence[str]) -> None:
@@ -227,10 +228,16 @@ async def end_waiting(connection: Connection, butler: str) -> list[str]:
     return [f"{butler}: {said}" for said in (f"{session_list.REMOVED} {waited}", *untold)]
 
 
-def _setup(settings: Settings) -> dict[str, str]:
-    """Return what the home remembers for later commands, by the names of the settings."""
+def _remember(settings: Settings, outside: str | None) -> None:
+    """Keep in the home what later commands need, by the names of the settings, and where an outside database is.
+
+    That comes first, so that its line can be removed by hand and the rest can still be read. It is written when all
+    else is done, as a database that refused us is not the home's.
+    """
+    database = {home_folder.OUTSIDE: outside} if outside is not None else {}
     fleet_folder = {"BUTLERS_FLEET": str(settings.fleet.resolve())} if settings.fleet is not None else {}
-    return fleet_folder | {"BUTLERS_HOST": settings.host, "BUTLERS_PORT_BASE": str(settings.port_base)}
+    listening = {"BUTLERS_HOST": settings.host, "BUTLERS_PORT_BASE": str(settings.port_base)}
+    home_folder.remember(settings.home, database | fleet_folder | listening)
 
 
 async def _upgrade_module(connection: Connection, dsn: str, chain: Chain, one_role: str | None) -> str | None:

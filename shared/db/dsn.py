@@ -3,6 +3,7 @@
 import os
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from shared import home_folder
 from shared.config.settings import Settings
 from shared.errors import Misconfigured
 from shared.postgres import server as postgres
@@ -18,10 +19,27 @@ def admin_dsn(settings: Settings) -> str:
         if not _has_fitting_ports(dsn):
             raise Misconfigured("DATABASE_URL has an invalid port.", "Use a number from 1 to 65535.")
         return dsn
-    server = postgres.running(settings.home)
+    server = postgres.running(settings.home) if is_embedded(settings) else None
     if server is None:
         raise Misconfigured("The database is not running.", "Start everything with `butlers up`, or set DATABASE_URL.")
     return server.dsn_of(DATABASE)
+
+
+def is_embedded(settings: Settings) -> bool:
+    """Return whether the house works on the embedded database.
+
+    Raises Misconfigured where DATABASE_URL is missing: what the embedded server has in a home that works on another
+    database is nothing, or was left there before that.
+    """
+    if settings.database_url is not None:
+        return False
+    if outside := home_folder.remembered(settings.home, is_shared=True).get(home_folder.OUTSIDE):
+        raise Misconfigured(
+            f"This home works on a database of its own, {outside}.",
+            "Set DATABASE_URL. To go back to the embedded one, first remove the line that begins with "
+            f'"{home_folder.OUTSIDE}" from {settings.home / home_folder.FILE}.',
+        )
+    return True
 
 
 def _has_fitting_ports(dsn: str) -> bool:

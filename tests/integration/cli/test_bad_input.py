@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from butlers.fleet import KEYS
+from shared.db.dsn import place_of
 from tests.integration.cli.bad_input_runner import DROPPED, demand_refused, execute, run
 from tests.rig.bench import Bench, House
 
@@ -33,6 +35,16 @@ def house(bench: Bench) -> Iterator[House]:
     (made.folder / "empty").mkdir()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def embedded(house: House) -> Path:
+    """Its home, gone back to the embedded database as a person is told to."""
+    home = house.folder / "embedded"
+    shutil.copytree(house.home, home)
+    kept = (home / "settings.json").read_text().splitlines(keepends=True)
+    (home / "settings.json").write_text("".join(line for line in kept if not line.strip().startswith('"DATABASE"')))
+    return home
 
 
 def butler(fleet: Path, toml: str | bytes, persona: bytes | None = b"# A\n", name: str = "a") -> None:
@@ -351,8 +363,18 @@ def test_wrong_usage_ends_with_two(house: House, argv: tuple[str, ...], part: st
     ],
     ids=" ".join,
 )
-def test_while_nothing_runs_a_command_says_how_to_start(house: House, argv: tuple[str, ...]) -> None:
-    demand_refused(house, argv, f"The database is not running. {START_UP}", {"DATABASE_URL": DROPPED})
+def test_while_nothing_runs_a_command_says_how_to_start(house: House, embedded: Path, argv: tuple[str, ...]) -> None:
+    env = {"DATABASE_URL": DROPPED, "BUTLERS_HOME": str(embedded)}
+    demand_refused(house, argv, f"The database is not running. {START_UP}", env)
+
+
+def test_a_home_on_a_database_of_its_own_never_falls_back_to_the_embedded_one(house: House) -> None:
+    told = (
+        f"This home works on a database of its own, {place_of(house.dsn)}. Set DATABASE_URL. To go back to the "
+        f'embedded one, first remove the line that begins with "DATABASE" from {house.home}/settings.json.'
+    )
+    for argv in (("contacts", "list"), ("restored",), ("backup", "file"), ("run", "greeter"), ("migrate",), ("up",)):
+        demand_refused(house, argv, told, {"DATABASE_URL": DROPPED})
 
 
 @pytest.mark.parametrize(
