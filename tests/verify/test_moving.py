@@ -17,7 +17,7 @@ from shared.postgres import server
 from shared.postgres.files import SYSTEM_FOLDER, find_place
 from shared.postgres.socket_folder import PORT
 from tests.rig import fresh
-from tests.rig.bench import Bench
+from tests.rig.bench import OWNER, Bench
 from tests.rig.drill import KNOWN, Drill
 from tests.rig.fleet import UP, Fleet
 from tests.rig.waiting import eventually
@@ -28,6 +28,8 @@ UNSEALED = """
 SELECT count(*) = 0 FROM shared.approval_events e
 WHERE NOT EXISTS (SELECT FROM shared.audit_seals s WHERE e.seq <@ s.seqs)
 """
+
+CAME_IN = "SELECT count(*) = 1 FROM switchboard.inbox WHERE text = $1"
 
 
 def commands(kind: str) -> list[str]:
@@ -71,6 +73,11 @@ async def test_a_dump_moves_the_house_to_another_server(bench: Bench, elsewhere:
     assert (await fleet.notify(channel="telegram", contact_id=anna, message=waits))["status"] == "queued"
     await Drill(bench, fleet).sealed()
     assert await fleet.value(UNSEALED)
+    late = fresh.words("written before the stop")
+    await fleet.outside.say(OWNER, late)
+    await eventually(lambda: fleet.value(CAME_IN, late))
+    assert await fleet.kill(UP, signal.SIGTERM) == [0]
+    await fleet.abandon()
 
     source, new = (urlsplit(one) for one in (bench.server.dsn, elsewhere.dsn))
     binaries = str(find_place(bench.folder / "postgres", bench.folder / "system").binaries)
@@ -79,8 +86,6 @@ async def test_a_dump_moves_the_house_to_another_server(bench: Bench, elsewhere:
     where = {"PGPORT": str(PORT), "PGUSER": "postgres", "PATH": f"{binaries}:{os.environ['PATH']}"}
     told = {"PGHOST": str(bench.server.folder), "PGPASSWORD": unquote(source.password or "")}
     shell(f"pg_dump {dump} {fleet.house.name}", folder, {**where, **told})
-    assert await fleet.kill(UP, signal.SIGTERM) == [0]
-    await fleet.abandon()
     told = {"PGHOST": str(elsewhere.folder), "PGPASSWORD": unquote(new.password or "")}
     shell(commands("sh")[0], folder, {**where, **told})
 
@@ -97,6 +102,7 @@ async def test_a_dump_moves_the_house_to_another_server(bench: Bench, elsewhere:
 
     await eventually(arrived)
     assert await moved.value(KNOWN) == 0, "a house that moved whole counts as one that was restored"
+    assert await moved.value(CAME_IN, late), "Telegram brings it no more"
     await moved.stop()
 
 
@@ -118,10 +124,12 @@ async def test_a_dump_becomes_the_embedded_database_of_a_new_home(bench: Bench) 
     shutil.copy(fleet.house.folder / "butlers.dump", dump)
     if place.account.uid is not None:
         os.chown(dump, place.account.uid, -1)
-    script = commands("console")[1].replace("$ ", "").replace("$PWD/.butlers/postgres", str(place.base))
+    script = "\0".join(commands("console")).replace("$ ", "").replace("$PWD/.butlers/postgres", str(place.base))
     script = script.replace('$(cat "$D/password")', (home / "postgres" / "password").read_text())
+    out, into = script.split("\0")
+    path = {"PATH": f"{place.binaries}:{os.environ['PATH']}"}
     try:
-        shell(script, place.base, {"PATH": f"{place.binaries}:{os.environ['PATH']}"}, place.account.uid)
+        shell(into, place.base, path, place.account.uid)
         assert (await house.butlers("migrate"))[0] == 0
         served = server.start(home)
         try:
@@ -130,5 +138,8 @@ async def test_a_dump_becomes_the_embedded_database_of_a_new_home(bench: Bench) 
             assert "Anna" in (await house.butlers("contacts", "list"))[1]
         finally:
             server.stop(served)
+        os.truncate(dump, 0)
+        shell(out, place.base, path, place.account.uid)
+        assert dump.stat().st_size, "and out of it again"
     finally:
         shutil.rmtree(place.base)
