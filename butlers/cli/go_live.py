@@ -52,7 +52,8 @@ QUESTIONS: Final[Mapping[str, tuple[str, bool]]] = {
 # Where the owner is told and found.
 MAIL: Final = "email"
 PAIRED: Final = "telegram"
-OF_MAIL: Final = ("BUTLERS_EMAIL_FROM", "BUTLERS_IMAP_URL")
+MAILBOX: Final = "BUTLERS_IMAP_URL"
+OF_MAIL: Final = ("BUTLERS_EMAIL_FROM", MAILBOX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,9 @@ def go_live(  # noqa: PLR0913, PLR0917  # an answer each, as options
     home_folder: HomeOption = None,
 ) -> None:
     """Leave the sandbox: connect your bot and mail account, and take contacts and rules along."""
-    settings = settings_of(None, home_folder)
     files = {"BUTLERS_TELEGRAM_TOKEN": telegram_token, "BUTLERS_SMTP_URL": smtp_url, "BUTLERS_IMAP_URL": imap_url}
     given = {f"{name}_FILE": str(path) for name, path in files.items() if path is not None}
+    settings = _of_this_account(settings_of(None, home_folder), given)
     kept = _answers(settings, {**given, **({"BUTLERS_EMAIL_FROM": email_from} if email_from else {})})
     live = _with(settings, kept)
     bot = asyncio.run(bot_name(live.telegram_base_url, live.telegram_token.reveal())) if live.telegram_token else ""
@@ -109,6 +110,15 @@ def go_live(  # noqa: PLR0913, PLR0917  # an answer each, as options
         say(f"https://t.me/{bot}?start={code}")
     elif "BUTLERS_TELEGRAM_TOKEN" in kept:
         say(f"Then open https://t.me/{bot} and press Start: before that this bot cannot write to you.")
+
+
+def _of_this_account(settings: Settings, given: Mapping[str, str]) -> Settings:
+    """Return the settings, for another mail account without what the home keeps of the one before."""
+    account, before = realms.realm_of(Settings.from_env(given), MAIL), realms.realm_of(settings, MAIL)
+    if account in {before, realms.SANDBOX}:
+        return settings
+    left: dict[str, Any] = {_field(name): None for name in credentials_in(settings.home) if name in OF_MAIL}
+    return replace(settings, **left)
 
 
 def _answers(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
@@ -135,7 +145,11 @@ def _answers(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _known(settings: Settings, name: str) -> bool:
-    return getattr(settings, name.removeprefix("BUTLERS_").lower()) is not None
+    return getattr(settings, _field(name)) is not None
+
+
+def _field(name: str) -> str:
+    return name.removeprefix("BUTLERS_").lower()
 
 
 def _named(said: Mapping[str, str], name: str) -> bool:
@@ -145,8 +159,7 @@ def _named(said: Mapping[str, str], name: str) -> bool:
 def _with(settings: Settings, kept: Mapping[str, str]) -> Settings:
     """Return the settings as they are with what is kept."""
     read = Settings.from_env(kept)
-    names = [name.removeprefix("BUTLERS_").lower() for name in kept]
-    return replace(settings, **{name: getattr(read, name) for name in names})
+    return replace(settings, **{name: getattr(read, name) for name in map(_field, kept)})
 
 
 async def _read(settings: Settings, live: Settings) -> House:
@@ -250,9 +263,18 @@ async def _carry_out(
             code = secrets.token_urlsafe(16)
             await pairings.offer(connection, code, settings.timings.pairing)
         if kept:  # the last step: where the home cannot be written, nothing else has changed
-            content = json.dumps({**credentials_in(settings.home), **kept}, indent=2) + "\n"
-            keystore.replace_credentials(settings.home, MESSENGER, content.encode())
+            _keep(settings, kept)
         return code
+
+
+def _keep(settings: Settings, kept: Mapping[str, str]) -> None:
+    """Keep what was newly said beside what counts of before."""
+    before = credentials_in(settings.home)
+    counts = {name: value for name, value in before.items() if name not in OF_MAIL or _known(settings, name)}
+    content = {**counts, **kept}
+    keystore.replace_credentials(settings.home, MESSENGER, (json.dumps(content, indent=2) + "\n").encode())
+    if MAILBOX in set(before) - set(content):
+        say("The mailbox of the mail account before is read no more. To read this one's, give --imap-url-file.")
 
 
 async def _leave_behind(connection: Connection, house: House, row: Record, *, is_taken: bool) -> None:

@@ -149,6 +149,30 @@ async def test_by_answers_from_a_terminal(playing: Fleet) -> None:
     assert [row["realm"] for row in await playing.sql(RULES)] == ["sandbox"]
 
 
+async def test_another_mail_account_keeps_nothing_of_the_one_before(playing: Fleet) -> None:
+    rest = ("--owner-email", "me@people.example.org", "--contacts", "all", "--rules", "all")
+
+    def account(name: str, password: str = "first") -> tuple[str, ...]:
+        for scheme, option in (("smtps", "smtp"), ("imaps", "imap")):
+            file = playing.house.folder / f"{option}-{name}"
+            file.write_text(f"{scheme}://{name}:{password}@mail.people.example.org\n")
+        return ("go-live", "--smtp-url-file", str(playing.house.folder / f"smtp-{name}"), *rest)
+
+    mailbox = str(playing.house.folder / "imap-old")
+    address = ("--email-from", "old@people.example.org")
+    assert "mailbox" not in await butlers(playing, *account("old"), *address, "--imap-url-file", mailbox)
+    assert "mailbox" not in await butlers(playing, *account("old", "second")), "it is the same account"
+    assert json.loads(credentials(playing).read_text())["BUTLERS_IMAP_URL"].startswith("imaps://old:first@")
+    ended, _, wrong = await playing.house.butlers(*account("new"))
+    assert (ended, wrong) == (1, f"butlers: {REFUSED[1][1]}\n")
+    said = await butlers(playing, *account("new"), "--email-from", "new@people.example.org")
+    assert "The mailbox of the mail account before is read no more." in said
+    assert json.loads(credentials(playing).read_text()) == {
+        "BUTLERS_SMTP_URL": "smtps://new:first@mail.people.example.org",
+        "BUTLERS_EMAIL_FROM": "new@people.example.org",
+    }
+
+
 def typed(fleet: Fleet, answers: dict[str, str]) -> str:
     """Answer each question as it comes, at a terminal; what that showed."""
     ours, theirs = os.openpty()
