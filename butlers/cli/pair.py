@@ -8,7 +8,7 @@ from datetime import timedelta
 import typer
 
 from butlers.cli.options import HomeOption
-from butlers.cli.terminal import as_owner, say, settings_of
+from butlers.cli.terminal import as_owner, owner_id, say, settings_of
 from shared.errors import Misconfigured, Unavailable
 from shared.storage import pairings
 
@@ -37,6 +37,7 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     async def offer() -> str:
         name = await bot_name(settings.telegram_base_url, bot)
         async with as_owner(settings) as connection:
+            await owner_id(connection)  # whose the chat would be
             await pairings.offer(connection, code, lasts)
         return name
 

@@ -68,6 +68,14 @@ async def test_pairing_without_a_bot_says_what_to_do(house: House) -> None:
     assert said == "butlers: BUTLERS_TELEGRAM_TOKEN is not set. Get a token from @BotFather and set it.\n"
 
 
+async def test_pairing_without_an_owner_says_who_is_missing_and_prints_no_link(bench: Bench) -> None:
+    fleet = await Fleet.start(await bench.house(BUTLERS_TELEGRAM_TOKEN="77:live", BUTLERS_TELEGRAM_BASE_URL=SANDBOX))
+    await fleet.sql("UPDATE shared.contacts SET roles = '{}' WHERE 'owner' = ANY (roles)")
+    wrong = "butlers: There is no owner yet. Run `butlers contacts add NAME --role owner`.\n"
+    assert await fleet.house.butlers("pair", "telegram") == (1, "", wrong)
+    await fleet.stop()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_stops_within_five_seconds_and_starts_again_with_all_it_had(
     house: House, number: signal.Signals
