@@ -175,7 +175,7 @@ async def _read(settings: Settings, live: Settings) -> House:
             await contacts.list_contacts(connection),
             [row for row in await rules.list_rules(connection) if row["realm"] == realms.SANDBOX and _allows(row)],
             {name: realm for name, realm in found.items() if realm != realms.SANDBOX},
-            {name for name, realm in noted.items() if realm != realms.SANDBOX},
+            {name for name, realm in noted.items() if realm != realms.SANDBOX} | await realms.were_live(connection),
         )
     if not house.live:
         raise Misconfigured("No channel is live yet.", "Give --telegram-token-file or --smtp-url-file.")

@@ -163,6 +163,14 @@ async def noted(connection: Connection) -> dict[str, str]:
     return {row["channel"]: row["realm"] for row in await connection.fetch(NOTED)}
 
 
+WERE_LIVE = "SELECT DISTINCT channel FROM messenger.deliveries WHERE realm <> 'sandbox'"
+
+
+async def were_live(connection: Connection) -> set[str]:
+    """Return the channels by which something was to reach people, whatever they are set up for now."""
+    return {row["channel"] for row in await connection.fetch(WERE_LIVE)}
+
+
 async def messenger_works(connection: Connection, counts: timedelta) -> bool:
     """Return whether a Messenger was seen within `counts`: it alone says then where its channels go."""
     return bool(await connection.fetchval(WORKS, counts))

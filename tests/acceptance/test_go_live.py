@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,22 @@ async def test_by_answers_from_a_terminal(playing: Fleet) -> None:
     assert kept == {"BUTLERS_SMTP_URL": server, "BUTLERS_EMAIL_FROM": "butlers@people.example.org"}
     assert [row["value"] for row in await playing.sql(VALUES, "Owner")] == [str(OWNER), "me@people.example.org"]
     assert [row["realm"] for row in await playing.sql(RULES)] == ["sandbox"]
+
+
+async def test_a_start_without_the_bot_takes_the_address_of_nobody_who_was_met_there(bench: Bench) -> None:
+    live = await Fleet.start(await bench.house(BUTLERS_TELEGRAM_TOKEN="77:live", BUTLERS_TELEGRAM_BASE_URL=SANDBOX))
+    chat = fresh.chat()
+    bob = await live.contact("Bob", telegram=chat)
+    await butlers(live, "rules", "add", "--to", "Bob", "--channel", "telegram")
+    assert (await live.notify(channel="telegram", contact_id=bob, message=fresh.words("live")))["status"] == "ok"
+    assert await live.kill("up", signal.SIGTERM) == [0]
+    await live.abandon()
+    without = {name: value for name, value in live.house.env.items() if name != "BUTLERS_TELEGRAM_TOKEN"}
+    back = await Fleet.start(replace(live.house, env=without))
+    options = ("--telegram-token-file", token_file(back), "--contacts", "none", "--rules", "none")
+    assert "Bob" not in await butlers(back, "go-live", *options)
+    assert [row["value"] for row in await back.sql(VALUES, "Bob")] == [str(chat)]
+    await back.stop()
 
 
 async def test_another_mail_account_keeps_nothing_of_the_one_before(playing: Fleet) -> None:
