@@ -112,6 +112,8 @@ def _network(settings: Settings) -> Iterator[Result]:
         yield Result(
             "network", "warning", text, "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY unless you alone use that network."
         )
+    if unvouched := realms.unvouched(settings):
+        yield Result("email", "warning", *unvouched)
     for channel, (text, remedy) in realms.in_clear(settings).items():
         yield Result(channel, "wrong", text, remedy)
 

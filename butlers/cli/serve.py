@@ -194,10 +194,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         credential = CHANNELS[name].credential
         if realm == realms.SANDBOX and credential is not None:
             say(f"{CHANNELS[name].label.capitalize()} messages go to the sandbox: {credential.variable} is not set.")
-    for text, remedy in realms.in_clear(settings).values():
+    for text, remedy in [*realms.in_clear(settings).values(), *filter(None, (realms.unvouched(settings), unasked))]:
         say(f"Warning: {text} {remedy}")
-    if unasked:
-        say(f"Warning: {' '.join(unasked)}")
     say("All daemons share this one process; to separate them, run each with `butlers run NAME`.")
     if not keystore.read(settings.home, keystore.UP).has_login:
         say(logins.ONE_ROLE)

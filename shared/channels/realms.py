@@ -93,6 +93,14 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
     return found
 
 
+def unvouched(settings: Settings) -> tuple[str, str] | None:
+    """Return why no mail from the live mailbox counts as the owner's, and the remedy; None where that is not so."""
+    if settings.imap_url is None or settings.mail_authserv_id is not None:
+        return None
+    text = "No mail counts as yours: BUTLERS_MAIL_AUTHSERV_ID is not set."
+    return text, "Set it to the name by which your own mail server signs its Authentication-Results."
+
+
 def realm_of(settings: Settings, channel: str) -> str:
     """Return the realm in which a process with these settings works on that channel."""
     opened_by = _opened_by(settings, channel)

@@ -57,6 +57,14 @@ async def test_a_healthy_house_has_nothing_wrong_and_says_that_it_is_on_the_sand
     assert "ok       daemon: greeter is ready." in out
 
 
+async def test_a_mailbox_from_which_no_mail_counts_is_named(patient: Fleet) -> None:
+    told = "warning  email: No mail counts as yours: BUTLERS_MAIL_AUTHSERV_ID is not set."
+    mailbox = {"BUTLERS_IMAP_URL": "imaps://me:secret@mail.example.org"}
+    assert told in (await patient.house.butlers("doctor", **mailbox))[1]
+    named = {**mailbox, "BUTLERS_MAIL_AUTHSERV_ID": "mail.example.org"}
+    assert told not in (await patient.house.butlers("doctor", **named))[1]
+
+
 async def test_a_daemon_that_is_not_there_is_named(patient: Fleet) -> None:
     await patient.kill("greeter", signal.SIGTERM)
     # Its goodbye may find nobody who listens in time; then it is its silence that tells, after half a minute.
