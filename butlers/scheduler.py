@@ -240,11 +240,12 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
     if status != "done":
         log.warning("a schedule's call did not go well", schedule=one.schedule.name, status=status, why=outcome)
     async with context.db.work() as connection:
-        ended = await occurrences.write_end(connection, one.id, context.instance, status, outcome)
-        if ended and status != "done":
+        if await occurrences.write_end(connection, one.id, context.instance, status, outcome) and status != "done":
             due = f"What your schedule `{one.schedule.name}` had due has ended as {status}: {in_marks(outcome, 300)}"
+            # Of what fails again and again the first alone begins a session.
+            wakes = not await occurrences.failed_before(connection, one.id)
             await notices.add(
-                connection, context.name, notices.Notice("schedule", status, due, one.schedule.name, wakes=True)
+                connection, context.name, notices.Notice("schedule", status, due, one.schedule.name, wakes=wakes)
             )
 
 

@@ -127,7 +127,7 @@ CALLS_WIPED: Final = f"""
 UPDATE shared.tool_calls SET arguments = '{retention.WIPED}', says = '{retention.WIPED}', result = NULL WHERE id IN (
     SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
     WHERE c.says <> '{retention.WIPED}' AND a.status NOT IN {OPEN}
-        AND a.requested_at < to_timestamp($1::float8) AND a.expires_at < to_timestamp($1::float8)
+        AND {OVER_FOR_LONG} AND a.expires_at < to_timestamp($1::float8)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
 """
 CARDS_OF_CALLS_WIPED: Final = f"""

@@ -89,6 +89,18 @@ async def keep_held(connection: Connection, ids: Sequence[str], holder: str, lea
     await connection.execute(RENEW, list(ids), holder, lease)
 
 
+FAILED_BEFORE = """
+SELECT coalesce((SELECT b.status IN ('failed', 'uncertain') FROM shared.occurrences o
+    JOIN shared.occurrences b ON b.schedule_id = o.schedule_id AND b.due_at < o.due_at
+    WHERE o.id = $1::text::uuid ORDER BY b.due_at DESC LIMIT 1), false)
+"""
+
+
+async def failed_before(connection: Connection, occurrence_id: str) -> bool:
+    """Return whether what the same schedule had due before this did not go well either."""
+    return bool(await connection.fetchval(FAILED_BEFORE, occurrence_id))
+
+
 END = """
 UPDATE shared.occurrences SET status = $3, outcome = left($4, 500), ended_at = clock_timestamp()
 WHERE id = $1::text::uuid AND claimed_by = $2 AND ended_at IS NULL RETURNING true

@@ -291,8 +291,9 @@ async def _in_turn(connection: Connection, butler: str, together: timedelta) -> 
 
 # INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead.
 SPENT = """
-SELECT coalesce(sum((used ->> 'dollars')::float8) FILTER (WHERE status <> 'running'), 0) AS spent,
-    coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised,
+SELECT coalesce(sum(round((used ->> 'dollars')::numeric, 9)) FILTER (WHERE status <> 'running'), 0)::float8 AS spent,
+    coalesce(sum(round(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::numeric, 9)),
+        0)::float8 AS promised,
     count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
 FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
     OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())

@@ -277,6 +277,17 @@ async def test_no_butler_puts_a_session_of_its_own_before_the_owners_words(still
                 )
 
 
+async def test_dollars_of_next_to_nothing_can_be_added_up(still_house: House) -> None:
+    own = await enqueued(still_house)
+    async with still_house.context("greeter").db.work() as connection:
+        await connection.execute(LEFT, left := uuid4())
+    over = "UPDATE shared.sessions SET status = 'done', ended_at = now(), used = '{\"dollars\": 1e-400}' WHERE id = $1"
+    await still_house.sql.execute(over, left)
+    claimed = await claim(still_house, terms())
+    assert claimed is not None
+    assert claimed.id == own
+
+
 @pytest.mark.parametrize(
     "forged",
     [
