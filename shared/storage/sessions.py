@@ -492,7 +492,7 @@ async def put_back(connection: Connection, claimed: Claimed, untold: str | None)
     if claimed.attempt >= MOST_ATTEMPTS:
         return False
     ours = (UUID(claimed.id), claimed.butler, claimed.attempt)
-    return await connection.execute(AGAIN, *ours, untold) == "UPDATE 1"
+    return await connection.execute(AGAIN, *ours, untold and storable(untold)) == "UPDATE 1"
 
 
 UNTOLD = """
