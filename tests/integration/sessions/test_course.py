@@ -131,6 +131,7 @@ async def test_what_the_owner_asks_has_places_that_nobody_else_takes(house: Hous
     busy, waits = await enqueue(house, message), await enqueue(house, message, butler="health")
     async with Run(place(house, [LONG]), place(house, [LONG], butler="health"), most=1):
         await until_it_is(house, busy, "running")
+        await asyncio.sleep(0.3)  # as long as whoever took that place would need to see what waits
         asked = await enqueue(house, message, "ask", butler="health")
         await until_it_is(house, asked, "running")
         assert await house.sql.fetchval("SELECT status FROM shared.sessions WHERE id = $1", UUID(waits)) == "waiting"
