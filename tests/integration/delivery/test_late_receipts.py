@@ -119,18 +119,23 @@ async def test_a_receipt_after_it_was_left_says_that_it_arrived(still_house: Hou
     assert "The receipt arrived late" in shown(still_house, card)
 
 
+async def approved_and_lost(house: House, message: str, told: str) -> Late:
+    """Say yes to a message to somebody else, whose answer is on its way when its lease is lost."""
+    await house.decide((await house.row(ACTION, told))["id"])
+    await enqueue(house, told)
+    late = late_desk(house)
+    await loop.claim_some(late.worker)
+    await until(lambda: house.sent_to_others(message))
+    await lose_lease(house, told)
+    await reap(house)
+    return late
+
+
 async def test_an_approval_of_what_was_left_is_in_doubt_until_a_receipt_says_that_it_arrived(
     still_house: House, message: str
 ) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Cleo", telegram=new_chat()))
-    action = await still_house.row(ACTION, told)
-    await still_house.decide(action["id"])
-    await enqueue(still_house, told)
-    late = late_desk(still_house)
-    await loop.claim_some(late.worker)
-    await until(lambda: still_house.sent_to_others(message))
-    await lose_lease(still_house, told)
-    await reap(still_house)
+    late = await approved_and_lost(still_house, message, told)
     assert await say(still_house, told, "leave") == "done"
     assert (await still_house.row(ACTION, told))["status"] == "uncertain"
     await late.answered()
@@ -142,13 +147,7 @@ async def test_a_card_of_a_yes_in_doubt_shows_what_is_known_by_now(still_house: 
     await cards_written(still_house)
     await all_cards(still_house)
     [card] = still_house.cards(message)
-    await still_house.decide((await still_house.row(ACTION, told))["id"])
-    await enqueue(still_house, told)
-    late = late_desk(still_house)
-    await loop.claim_some(late.worker)
-    await until(lambda: still_house.sent_to_others(message))
-    await lose_lease(still_house, told)
-    await reap(still_house)
+    late = await approved_and_lost(still_house, message, told)
     await closed(still_house)
     assert shown(still_house, card).endswith("Approved. Delivery unconfirmed.")
     assert await say(still_house, told, "again") == "done"

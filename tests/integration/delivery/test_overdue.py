@@ -177,7 +177,7 @@ async def one_round(house: House) -> None:
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["never", "not again"])
-async def test_what_no_switchboard_brings_ends_all_the_same(still_house: House, message: str, before: bool) -> None:  # noqa: FBT001
+async def test_what_no_switchboard_brings_ends_all_the_same(still_house: House, message: str, *, before: bool) -> None:
     odd = await admitted(still_house, f"{message} odd", contact_id=await friend(still_house))
     waits = await admitted(still_house, f"{message} waits", contact_id=await still_house.contact("Ann"))
     told, card = await approved(still_house, message, brought=before)
