@@ -12,7 +12,7 @@ from shared.gate.decide import MOVERS, best, deny, is_readable, read_constraint,
 from shared.hashing import canonical_json
 from shared.model import Approval, CallAction, CallFacts, Decision, Finding, Rule
 
-NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?")
 
 
 def decide_call(call: CallAction, facts: CallFacts) -> Decision:
@@ -83,7 +83,7 @@ def _spelling(text: str) -> str:
 
     It has no case, width, blanks, marks and characters that leave no ink, and of each number in it the value.
     """
-    same = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    same = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CMZ" and one not in UNSEEN)
     return NUMBER.sub(_value, bare)
 
