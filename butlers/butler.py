@@ -15,6 +15,7 @@ from shared.config.settings import Settings
 from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
+from shared.display.visible import shortened
 from shared.errors import ButlersError, Misconfigured
 from shared.model import Gate, Risk
 from shared.retention import Kept
@@ -29,6 +30,8 @@ Answer: TypeAlias = Mapping[str, object]
 Arguments: TypeAlias = Mapping[str, object]
 # Of those who call as a butler only these have tools: a session that classifies has none.
 ACTING: Final = frozenset({"client", "session"})
+# A schema's own words quote what they refuse.
+_LONGEST_MISFIT: Final = 200
 # A loop runs until the event is set, and survives a lost database by itself.
 Loop: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -107,18 +110,27 @@ def unfit(tools: Mapping[str, Tool], name: str, arguments: Arguments) -> Iterato
     if name not in tools:
         yield f"the butler has no tool `{name}`.", nearest(name, [*tools]) or f"Choose from: {', '.join(tools)}."
         return
-    schema = tools[name].parameters
-    known, demanded = schema.get("properties"), schema.get("required", [])
-    if not isinstance(known, Mapping) or not isinstance(demanded, Sequence):
-        return
-    for key in arguments:
-        if key not in known:
-            hint = nearest(key, [*known]) or f"Choose from: {', '.join(known)}."
-            yield f"`arguments`: the tool `{name}` has no `{key}`.", hint
-    missing = [str(key) for key in demanded if key not in arguments]
-    if missing:
-        names = " and ".join(f"`{key}`" for key in missing)
-        yield f"`arguments`: the tool `{name}` needs {names}.", "Add what is missing."
+    known = tools[name].parameters.get("properties")
+    named = [*known] if isinstance(known, Mapping) else [*arguments]
+    unknown = [key for key in arguments if key not in named]
+    for key in unknown:
+        hint = nearest(key, named) or f"Choose from: {', '.join(named)}."
+        yield f"`arguments`: the tool `{name}` has no `{key}`.", hint
+    wrong = misfit(tools[name], {key: value for key, value in arguments.items() if key not in unknown})
+    if wrong is not None:
+        yield f"`arguments`: the tool `{name}` cannot take them: {wrong}.", "Follow the tool's schema."
+
+
+def misfit(tool: Tool, arguments: Arguments) -> str | None:
+    """Return why the tool's schema does not allow these arguments, or None if it does. Pure."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415  # few calls are looked at before they are made
+    from jsonschema.exceptions import best_match  # noqa: PLC0415
+
+    wrong = best_match(Draft202012Validator(tool.parameters).iter_errors(arguments))
+    if wrong is None:
+        return None
+    where = ".".join(map(str, wrong.absolute_path))
+    return shortened(f"`{where}`: {wrong.message}" if where else wrong.message, _LONGEST_MISFIT)
 
 
 @dataclass(frozen=True, slots=True)

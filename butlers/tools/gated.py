@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Context, Loop, Result, Tool, ToolCall
+from butlers.butler import Answer, Arguments, Context, Loop, Result, Tool, ToolCall, misfit
 from shared import answers
 from shared.auth.tokens import Caller
 from shared.db.decoding import storable
 from shared.db.pool import BRIEFLY, Record
-from shared.display.visible import shortened
 from shared.errors import ButlersError, InvalidInput, Locked, Unavailable
 from shared.gate import tool_call
 from shared.gate.tool_call import RUN_WITHIN, Begun, Declared
@@ -28,7 +27,6 @@ TRIES: Final = 10
 # A database that answers, and refuses an outcome so often, will not take it.
 MOST_REFUSALS: Final = 3
 LONGEST_RESULT: Final = 100_000
-LONGEST_ERROR: Final = 200
 NEEDS: Final = "It may need the owner's approval: 'pending_approval' is final for you, it then runs by itself."
 TOO_LONG: Final = "It ran; its result is too long to be kept."
 UNDER_WAY: Final = frozenset({"approved", "executing"})
@@ -191,15 +189,10 @@ def demand_fitting(tool: Tool, arguments: Arguments) -> None:
     INVARIANT: a rule compares texts, so that what is of another type must never come to it: the text "false" is true to
     a tool that expects a truth value.
     """
-    from jsonschema import Draft202012Validator  # noqa: PLC0415  # most butlers have no gated tool
-    from jsonschema.exceptions import best_match  # noqa: PLC0415
-
-    wrong = best_match(Draft202012Validator(tool.parameters).iter_errors(arguments))
-    if wrong is not None:
-        where = ".".join(map(str, wrong.absolute_path)) or "the arguments"
-        said = shortened(wrong.message, LONGEST_ERROR)
+    if (wrong := misfit(tool, arguments)) is not None:
         raise InvalidInput(
-            f"`{where}` of `{tool.name}`: {said}.", "Follow the tool's schema; nothing was asked or done."
+            f"`{tool.name}` cannot take these arguments: {wrong}.",
+            "Follow the tool's schema; nothing was asked or done.",
         )
 
 

@@ -154,7 +154,10 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     butler(house, "greeter", f'[[schedules]]\nname = "a"\n{called}')
     code, _, err = await house.butlers("fleet", "check")
     assert "[[schedules]] a: `arguments`: the tool `notify` has no `chanel`. Did you mean `channel`?" in err
-    assert "[[schedules]] a: `arguments`: the tool `notify` needs `channel` and `message`. Add what is missing." in err
+    assert "[[schedules]] a: `arguments`: the tool `notify` cannot take them: 'channel' is a required property." in err
+    butler(house, "greeter", f'[[schedules]]\nname = "a"\n{called.replace("chanel", "message = 5, channel")}')
+    code, _, err = await house.butlers("fleet", "check")
+    assert "[[schedules]] a: `arguments`: the tool `notify` cannot take them: `message`: 5 is not of type" in err
     butler(house, "greeter", 'calls = ["health"]\n')
     butler(house, "health")
     code, out, _ = await house.butlers("fleet", "check")
