@@ -78,9 +78,12 @@ class ServedTool(McpTool):
                 result = await self._tool.handler(replace(call, inputs=await _answers(result.asks)))
         except ButlersError as refused:
             result = Result(blocks=[TextContent(type="text", text=str(refused))], is_error=True)
-        if result.asks or call is None:
-            return leave(result)
-        return leave(result, await self._block_for(call.caller, self._tool.name, began))
+        # Made before a block is taken, since what cannot leave would swallow one; so would an object with a key for it.
+        bare = leave(result)
+        if result.asks or call is None or (result.answer is not None and KEY in result.answer):
+            return bare
+        block = await self._block_for(call.caller, self._tool.name, began)
+        return bare if block is None else leave(result, block)
 
 
 async def _answers(asks: Mapping[str, "InputRequest"]) -> dict[str, "InputResponse"]:
@@ -107,7 +110,7 @@ def leave(result: Result, block: str | None = None) -> ToolResult:
     answer = dict(result.answer)
     text = TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
     if block is not None:
-        answer.setdefault(KEY, block)
+        answer[KEY] = block
     return ToolResult(content=[text, *result.blocks, *last], structured_content=answer, is_error=result.is_error)
 
 

@@ -175,6 +175,11 @@ async def as_if_unshown(connection: Connection, butler: str, by: str) -> None:
     await connection.execute(AS_IT_WAS, butler, by)
 
 
+# A session has read what it was shown before its last call began, by whichever process and beside whatever other calls.
+READ_BEFORE = """
+UPDATE shared.notices n SET state = 'done' FROM shared.sessions s
+WHERE s.id = $3 AND s.butler = $1 AND n.butler = $1 AND n.state = 'shown' AND n.shown_in = $2 AND n.shown_call < s.steps
+"""
 # What the owner wrote begins a session of its own instead, and what the owner stopped is not done after all.
 UNREAD = """
 WITH unread AS (
@@ -190,11 +195,12 @@ RETURNING n.id::text, words AND NOT stopped AS begins, n.state = 'done' AND trus
 
 
 async def unread(connection: Connection, butler: str, by: str) -> Sequence[Record]:
-    """Put back what a session was shown that broke off, once; return id, text, `begins` and `given_up` of each.
+    """Put back what a session was shown last that broke off, once; return id, text, `begins` and `given_up` of each.
 
     The owner's words begin a session of their own again; given up is what the owner decided or answered, the second
     time.
     """
+    await connection.execute(READ_BEFORE, butler, by, id_in(by))
     rows = await connection.fetch(UNREAD, butler, by, id_in(by))
     await tell(connection, TOPIC, butler)
     return rows

@@ -135,12 +135,12 @@ async def enqueue_message(
 
 TOLD_INSTEAD = """
 UPDATE shared.sessions SET status = 'done', outcome = $3, ended_at = clock_timestamp()
-WHERE id = $1 AND butler = $2 AND status = 'waiting' RETURNING id
+WHERE id = $1 AND butler = $2 AND status = 'waiting' AND stop_asked_at IS NULL RETURNING id
 """
 
 
 async def told_instead(connection: Connection, butler: str, message_id: str, session_id: str) -> bool:
-    """End the session that waits to begin with the owner's words, told to one that runs; return false if it began."""
+    """End the session that waits for the owner's words, told to one that runs; return false if it waits no more."""
     said = f"It was told to the session {session_id} while that ran."
     return await connection.fetchval(TOLD_INSTEAD, UUID(message_id), butler, said) is not None
 

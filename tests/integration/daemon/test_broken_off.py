@@ -12,12 +12,11 @@ from butlers.runtime.agent import AgentSettings
 from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
 from butlers.sessions.course import Place, lose
-from butlers.sessions.notices import Showing, settle
-from butlers.sessions.prompt import worded
+from butlers.sessions.notices import Showing, opening, settle, taken
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
-from shared.storage.notices import Notice
+from shared.storage.notices import Notice, Reader
 from tests.integration.daemon.test_daemon import Served
 from tests.integration.daemon.test_notices import OVER, added, begun, butler, claim, empty, reads, states, words
 from tests.integration.sessions.test_course import QUICK, Run, enqueue, signer, told, until_it_is
@@ -60,6 +59,45 @@ async def test_what_the_owner_writes_is_not_told_to_a_session_that_has_ended(but
     own = await claim(butler.house)
     assert own is not None
     assert own.id == message_id
+
+
+async def test_words_are_read_by_the_next_call_also_where_an_older_one_ended_meanwhile(butler: Served) -> None:
+    context = butler.house.context("greeter")
+    showing, (claimed, _) = Showing(context), await begun(butler.house)
+    caller = Caller("greeter", "session", claimed.id)
+
+    async def call(began: float) -> str | None:
+        async with context.db.work() as connection:
+            await sessions.count_step(connection, "greeter", claimed.id)
+        return await showing.block_for(caller, "number", began)
+
+    older = time.monotonic()
+    await words(butler.house)
+    assert "Make it blue." in str(await call(time.monotonic()))
+    assert await showing.block_for(caller, "number", older) is None
+    assert await call(time.monotonic()) is None
+    async with context.db.work() as connection:
+        await settle(connection, claimed, is_read=False)
+    assert await claim(butler.house) is None
+    assert await states(butler.house) == ["done"]
+
+
+async def test_an_answer_that_a_session_began_with_and_acted_on_begins_no_other(butler: Served) -> None:
+    context = butler.house.context("greeter")
+    async with butler.house.context("messenger").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "answer", "Yes.", trust="owner", wakes=True))
+    claimed, bearer = await begun(butler.house)
+    assert "Yes." in await opening(context, claimed)
+    assert await reads(butler, bearer) == ""
+    async with context.db.work() as connection:
+        settled = await settle(connection, claimed, is_read=False)
+    assert (settled.heard, await states(butler.house)) == ("It was told: “Yes.”", ["done"])
+
+
+async def test_words_whose_session_the_owner_stopped_are_told_to_no_other(butler: Served) -> None:
+    _, bearer = await begun(butler.house)
+    await sessions.ask_to_stop(butler.house.sql, await words(butler.house))
+    assert await reads(butler, bearer) == ""
 
 
 async def test_a_session_ends_after_what_it_is_being_told(butler: Served) -> None:
@@ -109,9 +147,10 @@ async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_ow
         await notices.add(connection, "greeter", answer)
     for is_last in (False, True):
         claimed, _ = await begun(house)
-        await worded(house.context("greeter"), claimed)
         async with house.context("greeter").db.work() as connection:
             await sessions.count_step(connection, "greeter", claimed.id)
+            shown = await taken(connection, "greeter", Reader(claimed.id, claimed.nonce or ""))
+            assert "Rotterdam" in (shown.text if shown is not None else "")
             await lose(connection, claimed, "It was killed.", None)
         untold = await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(claimed.id))
         assert ("“The one to Rotterdam.”" in untold) == is_last

@@ -21,6 +21,7 @@ from shared.auth.tokens import Verifier
 from shared.errors import InvalidInput
 from shared.rpc import request_of
 from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
+from tests.integration.daemon.test_notices import begun, words
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST
 
@@ -54,6 +55,10 @@ async def where(call: ToolCall) -> Result:
     return Result({"roots": [str(root.uri) for answer in said for root in answer.roots]})
 
 
+async def listed(call: ToolCall) -> Result:
+    return Result({str(call.arguments["key"]): frozenset[str]() if call.arguments.get("odd") else []})
+
+
 async def gallery(_: ToolCall) -> Sequence[tuple[str, str | bytes]]:
     return [("application/json", json.dumps(["cat"]))]
 
@@ -74,6 +79,7 @@ TOOLS: Final = [
     Tool("fail", "Fail.", ANY, failed),
     Tool("watch", "Watch.", ANY, watched, waits=True),
     Tool("where", "Where.", ANY, where, waits=True),
+    Tool("list", "List.", ANY, listed),
 ]
 RESOURCES: Final = [
     Resource("gallery://all", "gallery", "All pictures.", "application/json", gallery),
@@ -114,6 +120,18 @@ async def test_a_refusal_and_a_failure_are_errors_in_their_own_words(butler: Ser
             await client.call_tool("refuse", {"what": "dog"})
         with pytest.raises(ToolError, match=r"^The pencil broke\.$"):
             await client.call_tool("fail", {})
+
+
+@pytest.mark.parametrize(
+    "asked", [{"key": "notifications"}, {"key": "made", "odd": True}], ids=["the key of the block", "no JSON"]
+)
+async def test_a_result_that_has_no_room_for_the_owners_words_takes_none(
+    butler: Served, asked: Mapping[str, object]
+) -> None:
+    _, bearer = await begun(butler.house)
+    await words(butler.house)
+    assert "Make it blue." not in (await butler.post(bearer, "list", asked))[1]
+    assert "Make it blue." in (await butler.post(bearer, "list", {"key": "made"}))[1]
 
 
 @pytest.mark.parametrize("era", ERAS)

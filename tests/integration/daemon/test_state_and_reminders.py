@@ -147,7 +147,11 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
     ("tool", "arguments", "said"),
     [
         ("mcp__health__notify", {}, "The butler has no tool `mcp__health__notify`."),
-        ("notify", {"message": "x"}, "`arguments`: the tool `notify` cannot take them: 'channel' is a required property."),
+        (
+            "notify",
+            {"message": "x"},
+            "`arguments`: the tool `notify` cannot take them: 'channel' is a required property.",
+        ),
         ("notify", {"channel": "telegram", "text": "x"}, "`arguments`: the tool `notify` has no `text`."),
     ],
 )
