@@ -22,7 +22,8 @@ SURFACES: Final[Mapping[str, str]] = {
 }
 LONGEST_ANSWER: Final = 10_000
 LONGEST_TITLE: Final = 200
-# Of a longer answer its butler is told the beginning.
+# Of a longer answer, and of a longer question, its butler is told the beginning.
+LONGEST_ASKED: Final = 500
 LONGEST_TOLD: Final = 3000
 LATE: Final = "It had already been answered, or had ended."
 
@@ -88,8 +89,12 @@ def what_became(row: Row) -> str:
 
 
 def told_of_answer(row: Row) -> str:
-    """Return what its butler is told of an answer: outside quotation marks stand our words and the owner's alone."""
-    about = f"your question {in_marks(row['title'], LONGEST_TITLE)} (question_id {row['id']})"
+    """Return what its butler is told of an answer: outside quotation marks stand our words and the owner's alone.
+
+    Whoever reads it may be a session that did not ask, so the question stands with it.
+    """
+    asked = in_marks(row["question"], LONGEST_ASKED)
+    about = f"your question {in_marks(row['title'], LONGEST_TITLE)}, {asked} (question_id {row['id']})"
     words = row["choice"]
     if words is None:
         return f"The owner dismissed {about}."

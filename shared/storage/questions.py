@@ -250,7 +250,7 @@ UPDATE shared.questions SET told = true WHERE id IN (
         WHERE surface IS NOT NULL AND NOT told
             AND coalesce(heard_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval, true)) answered
     JOIN shared.questions q USING (id) WHERE NOT q.told ORDER BY turn LIMIT 50 FOR UPDATE OF q SKIP LOCKED)
-RETURNING id::text, origin_butler, title, status, choice, typed
+RETURNING id::text, origin_butler, title, question, status, choice, typed
 """
 
 
