@@ -214,13 +214,14 @@ async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: Hous
 
 async def test_a_dead_letter_begins_anew_under_its_key_when_its_butler_asks_again(house: House, message: str) -> None:
     asked = {"message": message, "contact_id": await friend(house)}
+    context = {"request_id": message, "idempotency_key": f"key of {message}", "source_channel": "mcp"}
     await house.fault(message, "429", value=3600, times=1)
-    calling = asyncio.ensure_future(house.notify(**asked))
+    calling = asyncio.ensure_future(house.notify(**asked, request_context=context))
     told = await eventually(lambda: house.sql.fetchval(PUT_OFF, message))
     await house.sql.execute(PAST, told)
     first = await calling
     assert (first["status"], (await house.delivery(told))["status"]) == ("error", "dead")
     await due(house, told)
-    again = await house.notify(**asked)
+    again = await house.notify(**asked, request_context={**context, "request_id": f"another than {message}"})
     assert (again["status"], again["notification_id"], again["duplicate"]) == ("ok", told, True)
     assert len(house.sent_to_others(message)) == 1
