@@ -80,9 +80,10 @@ async def opening(context: Context, claimed: Claimed) -> str:
     if not claimed.hears or claimed.nonce is None:
         return ""
     # The owner's words that wait for a session of their own are shown with a result, as those that come later are.
-    reader = Reader(claimed.id, claimed.nonce)
     try:
         async with context.db.work() as connection:
+            owners = await notices.is_owners(connection, claimed.butler, claimed.id)
+            reader = Reader(claimed.id, claimed.nonce, is_owners=owners)
             block = await taken(connection, claimed.butler, reader)
     except ButlersError as lost:
         log.warning("a session begins without its notices", session=claimed.id, why=lost.message)

@@ -36,7 +36,8 @@ def notices_tool(context: Context) -> Tool:
         which, who = call.arguments.get("id"), call.caller.jti
         async with context.db.work() as connection:
             if which is None:
-                rows = await notices.unread_by(connection, context.name, who)
+                owners = call.caller.kind != "session" or await notices.is_owners(connection, context.name, who)
+                rows = await notices.unread_by(connection, context.name, who, owners=owners)
             else:
                 rows = await notices.shown_once(connection, context.name, who, str(which))
             found = [_as_object(row, await in_its_place(connection, row)) for row in rows]

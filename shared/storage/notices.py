@@ -18,7 +18,7 @@ from shared.display.visible import shortened
 from shared.hashing import id_in
 from shared.model import Priority, Trust
 from shared.storage import notifications
-from shared.storage.session_list import TELLS
+from shared.storage.session_list import BY_OWNER, TELLS
 
 TOPIC: Final = "notices"
 LONGEST: Final = 4000
@@ -92,18 +92,29 @@ class Reader:
     nonce: str = ""
     # Whether the owner's words may reach it here, instead of beginning a session of their own.
     hears: bool = False
-    # Whether it is a program that need not see to what it is shown: it is shown nothing that the owner said or decided.
-    may_ignore: bool = False
+    # Whether what the owner answered or decided may reach it here.
+    is_owners: bool = False
+
+
+# INVARIANT: what the owner wrote, answered or decided reaches no session that works for somebody else, or that an agent
+# set for itself: that could pass it on, and would leave it undone.
+OWNERS: Final = f"(cause = '{CAUSE}' OR {BY_OWNER})"
+IS_OWNERS = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {OWNERS})"
+
+
+async def is_owners(connection: Connection, butler: str, session_id: str) -> bool:
+    """Return whether what the owner answered or decided may reach this session."""
+    return bool(await connection.fetchval(IS_OWNERS, id_in(session_id), butler))
 
 
 # INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written is shown nothing;
-# whoever claims sessions waits for neither.
-READER = """
-SELECT coalesce(nonce, '') AS nonce, hears, runtime IS NOT DISTINCT FROM 'command' AS may_ignore FROM shared.sessions
-WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
+# whoever claims sessions waits for neither. A program of the owner's need not see to what its results bring.
+READER = f"""
+SELECT coalesce(nonce, '') AS nonce, hears, runtime IS DISTINCT FROM 'command' AND {OWNERS} AS is_owners
+FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
 """
 CLIENT = """
-SELECT '' AS nonce, false AS hears, false AS may_ignore FROM shared.client_tokens
+SELECT '' AS nonce, false AS hears, true AS is_owners FROM shared.client_tokens
 WHERE jti = $1 AND butler = $2 AND notices
 """
 
@@ -139,7 +150,7 @@ SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM s
     trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR NOT (source = 'owner' AND kind = 'message'))
-    AND NOT ($5 AND trust = 'owner')
+    AND ($5 OR trust <> 'owner')
 ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
 """
 
@@ -149,7 +160,7 @@ async def to_show(connection: Connection, butler: str, by: Reader, ago: float | 
 
     What it was shown before a call of its that began so many seconds `ago` is noted as done by the same statement.
     """
-    return await connection.fetch(WAITING, butler, by.id, ago, by.hears, by.may_ignore)
+    return await connection.fetch(WAITING, butler, by.id, ago, by.hears, by.is_owners)
 
 
 SHOWN = """
@@ -268,15 +279,15 @@ SELECT id::text, source, kind, key, coalesce((SELECT s.prompt FROM shared.sessio
 # What the owner wrote and nobody was told waits for a session of its own, and is in no list of another's.
 LATEST = f"""
 {IN_FULL} WHERE butler = $1 AND expires_at > clock_timestamp() AND (session_id IS NULL OR session_id::text = $2)
-    AND ((state = 'queued' AND NOT (source = 'owner' AND kind = 'message'))
+    AND ((state = 'queued' AND NOT (source = 'owner' AND kind = 'message') AND ($3 OR trust <> 'owner'))
         OR (state = 'shown' AND shown_in = $2))
 ORDER BY created_at LIMIT 50
 """
 
 
-async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[Record]:
-    """Return what waits, and what this reader was shown last, in full."""
-    return await connection.fetch(LATEST, butler, who)
+async def unread_by(connection: Connection, butler: str, who: str, *, owners: bool) -> Sequence[Record]:
+    """Return what waits, with what the owner answered or decided or without, and what this reader was shown last."""
+    return await connection.fetch(LATEST, butler, who, owners)
 
 
 ONE = f"""

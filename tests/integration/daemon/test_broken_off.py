@@ -18,7 +18,18 @@ from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice, Reader
 from tests.integration.daemon.test_daemon import Served
-from tests.integration.daemon.test_notices import OVER, added, begun, butler, claim, empty, reads, states, words
+from tests.integration.daemon.test_notices import (
+    OVER,
+    added,
+    asked_for,
+    begun,
+    butler,
+    claim,
+    empty,
+    reads,
+    states,
+    words,
+)
 from tests.integration.sessions.test_course import QUICK, Run, enqueue, signer, told, until_it_is
 from tests.rig.model_server import Call, Words, model_server
 
@@ -94,6 +105,21 @@ async def test_an_answer_that_a_session_began_with_and_acted_on_begins_no_other(
     assert (settled.heard, await states(butler.house)) == ("It was told: “Yes.”", ["done"])
 
 
+@pytest.mark.parametrize("cause", ["message", "butler:health", "schedule:walk"])
+async def test_what_the_owner_answers_reaches_no_session_that_works_for_somebody_else(
+    butler: Served, cause: str
+) -> None:
+    context, claimed, bearer = butler.house.context("greeter"), *await begun(butler.house, cause=cause)
+    async with butler.house.context("messenger").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "answer", "Room 9.", trust="owner", wakes=True))
+    assert await opening(context, claimed) == ""
+    assert await reads(butler, bearer) == ""
+    assert await asked_for(butler, bearer) == []
+    owners, bearer = await begun(butler.house, cause="notice")
+    assert await asked_for(butler, bearer) == ["Room 9."]
+    assert "Room 9." in await opening(context, owners)
+
+
 async def test_words_whose_session_the_owner_stopped_are_told_to_no_other(butler: Served) -> None:
     _, bearer = await begun(butler.house)
     await sessions.ask_to_stop(butler.house.sql, await words(butler.house))
@@ -149,7 +175,7 @@ async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_ow
         claimed, _ = await begun(house)
         async with house.context("greeter").db.work() as connection:
             await sessions.count_step(connection, "greeter", claimed.id)
-            shown = await taken(connection, "greeter", Reader(claimed.id, claimed.nonce or ""))
+            shown = await taken(connection, "greeter", Reader(claimed.id, claimed.nonce or "", is_owners=True))
             assert "Rotterdam" in (shown.text if shown is not None else "")
             await lose(connection, claimed, "It was killed.", None)
         untold = await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(claimed.id))

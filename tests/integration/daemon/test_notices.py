@@ -368,7 +368,7 @@ async def test_only_what_may_be_shown_once_more_does_not_wait_for_the_disk(butle
     statements = list[str]()
     async with butler.house.context("greeter").db.work() as connection:
         connection.add_query_logger(lambda said: statements.append(said.query))
-        block = await taken(connection, "greeter", Reader(claimed.id, NONCE, hears=True))
+        block = await taken(connection, "greeter", Reader(claimed.id, NONCE, hears=True, is_owners=True))
     assert block is not None
     assert len(block.ids) == 1 + owners
     assert ("synchronous_commit" in statements[-1]) is not owners
@@ -531,8 +531,8 @@ async def test_what_another_butler_asks_under_a_notices_id_is_not_that_notice(bu
         await notices.add(connection, "greeter", denied)
     await house.sql.execute(ASKED, UUID(known))
     async with house.context("greeter").db.work() as connection:
-        shown = await notices.to_show(connection, "greeter", Reader(str(uuid4()), hears=True))
-        listed = await notices.unread_by(connection, "greeter", str(uuid4()))
+        shown = await notices.to_show(connection, "greeter", Reader(str(uuid4()), hears=True, is_owners=True))
+        listed = await notices.unread_by(connection, "greeter", str(uuid4()), owners=True)
         assert [row["text"] for row in [*shown, *listed]] == ["The owner denied it."] * 2
         assert not await session_list.is_by_owner(connection, known, "greeter")
 
