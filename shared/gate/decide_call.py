@@ -1,8 +1,10 @@
 """Stage 4 for a call of a gated tool: call and facts in, a decision that names its reasons out. Pure."""
 
+import json
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -56,7 +58,7 @@ def permits(rule: Rule, call: CallAction) -> bool:
     if rule.origin_butler not in {None, call.origin}:
         return False
     return all(
-        name in call.arguments and _argument_is(wanted, argument_text(call.arguments[name]))
+        name in call.arguments and any(_is_exactly(call.arguments[name], one) for one in _named(wanted))
         for name, wanted in rule.constraints.items()
     )
 
@@ -66,26 +68,48 @@ def forbids(rule: Rule, call: CallAction) -> bool:
     if rule.origin_butler not in {None, call.origin}:
         return False
     return all(
-        name not in call.arguments
+        # Tools take null for an argument that is left out.
+        call.arguments.get(name) is None
         or not is_readable(wanted)
-        or _argument_is(wanted, _spelling(argument_text(call.arguments[name])), spelling=_spelling)
+        or _spelling(call.arguments[name]) in map(_spelling, _named(wanted))
         for name, wanted in rule.constraints.items()
     )
 
 
-def argument_text(value: object) -> str:
-    """Return an argument as a rule names it: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else canonical_json(value)
+def _named(constraint: object) -> Sequence[str]:
+    """Return the values that a rule names for an argument; none where it cannot be read."""
+    if not is_readable(constraint):
+        return ()
+    wanted = read_constraint(constraint)[1]
+    return wanted if isinstance(wanted, list) else (str(wanted),)
 
 
-def _spelling(text: str) -> str:
+def _is_exactly(value: object, wanted: str) -> bool:
+    """Return whether an argument is what a rule names: a text as it is, anything else as JSON, however typed."""
+    if isinstance(value, str):
+        return value == wanted
+    with suppress(ValueError, RecursionError):
+        return canonical_json(value) == canonical_json(json.loads(wanted))
+    return False
+
+
+def _spelling(value: object) -> str:
     """Return what the spellings of one value share, which a blocking rule compares: to match too much is right there.
 
-    It has no case, width, blanks, marks and characters that leave no ink, and of each number in it the value.
+    It has no case, width, blanks, quotes, marks and characters that leave no ink, and of each number in it the value.
+    A text that is the JSON of a list or an object is spelled like that, whose keys are in any order.
     """
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{_spelling(key)}:{_spelling(one)}" for key, one in value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_spelling, value)) + "]"
+    text = value if isinstance(value, str) else canonical_json(value)
     same = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     bare = "".join(one for one in same if unicodedata.category(one)[0] not in "CMZ" and one not in UNSEEN)
-    return NUMBER.sub(_value, bare)
+    with suppress(ValueError, RecursionError):
+        if isinstance(parsed := json.loads(bare), dict | list):
+            return _spelling(parsed)
+    return NUMBER.sub(_value, bare.replace('"', "").replace("\\", ""))
 
 
 def _value(number: re.Match[str]) -> str:
@@ -94,10 +118,3 @@ def _value(number: re.Match[str]) -> str:
         return str(Decimal(number[0]).normalize() + 0)
     except ArithmeticError:
         return number[0]
-
-
-def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] = str) -> bool:
-    if not is_readable(constraint):
-        return False
-    wanted = read_constraint(constraint)[1]
-    return value in [spelling(str(one)) for one in (wanted if isinstance(wanted, list) else [wanted])]

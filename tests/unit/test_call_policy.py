@@ -10,7 +10,8 @@ from shared.gate.decide_call import decide_call, forbids, permits
 from shared.gate.delays import holds_back
 from shared.model import Action, Approval, Brake, CallAction, CallFacts, Rule
 
-CALL = CallAction("garden", "water", "rules", "low", {"bed": "roses", "minutes": 5, "rows": [1.0, -0.0]}, "sha")
+ARGUMENTS = {"bed": "roses", "minutes": 5, "rows": [1.0, -0.0], "to": ["\tanna\n"], "who": {"b": "\u00fc", "a": [1]}}
+CALL = CallAction("garden", "water", "rules", "low", {**ARGUMENTS, "until": None}, "sha")
 ALLOW = Rule("a", "allow", {"bed": "roses"})
 DENY = Rule("d", "deny", {"bed": "roses"})
 YES = Approval("action", "sha", ())
@@ -58,6 +59,12 @@ def test_verdict_on_a_call(call: CallAction, facts: CallFacts, verdict: str, cod
         pytest.param({"bed": "ro\u034fs\u3164es\ufe0f"}, False, True, id="letters that leave no ink"),
         pytest.param({"rows": "[1, 0]"}, False, True, id="numbers in a list"),
         pytest.param({"rows": "[1, 2]"}, False, False, id="another list"),
+        pytest.param({"to": '["anna"]'}, False, True, id="characters that JSON escapes"),
+        pytest.param({"who": '{"b": "\\u00fc", "a": [1]}'}, True, True, id="an object as it was typed"),
+        pytest.param({"who": '{"A": ["1"], "B": "U"}'}, False, True, id="an object spelled otherwise"),
+        pytest.param({"who": '{"b": "a", "a": [1]}'}, False, False, id="another object"),
+        pytest.param({"who": "[" * 2000 + "]" * 2000}, False, False, id="deeper than can be read"),
+        pytest.param({"until": "noon"}, False, True, id="null in place of an argument"),
         pytest.param({"bed": {"type": "one_of", "value": ["beans", "roses"]}}, True, True, id="one of"),
         pytest.param({"zone": "north"}, False, True, id="an argument left out"),
         pytest.param({"bed": LIKE}, False, True, id="a type nobody knows"),
