@@ -20,16 +20,19 @@ class Occurrence:
     begun: bool = False
 
 
-# INVARIANT: a schedule and its time are one row, so whoever comes second gets nothing, whatever it believed.
+# INVARIANT: a schedule and its time are one row, so whoever comes second gets nothing, whatever it believed. What
+# repeats is not made up for once a later time of it has passed: a clock that was behind has written that it is due.
 CLAIM = """
 INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, claimed_by, leased_until)
-VALUES ($1::text::uuid, $2, $3, 'claimed', $4, clock_timestamp() + $5::interval)
+SELECT id, $2, $3, 'claimed', $4, clock_timestamp() + $5::interval FROM shared.schedules s
+WHERE id = $1::text::uuid AND (cron IS NULL OR NOT EXISTS (SELECT FROM shared.occurrences o
+    WHERE o.schedule_id = s.id AND o.due_at > $3 AND o.due_at <= clock_timestamp()))
 ON CONFLICT (schedule_id, due_at) DO NOTHING RETURNING id::text
 """
 
 
 async def claim_due(connection: Connection, butler: str, due: Due, holder: str, lease: timedelta) -> Occurrence | None:
-    """Claim this time of a schedule; return None if somebody has."""
+    """Claim this time of a schedule; return None if somebody has, or a later one of what repeats."""
     found = await connection.fetchval(CLAIM, due.id, butler, due.due_at, holder, lease)
     return None if found is None else Occurrence(found, due.schedule)
 

@@ -51,8 +51,7 @@ async def now(connection: Connection) -> datetime:
     return found
 
 
-# What is as it was keeps when it is due next, unless that is later than its first time from now, or never: a restart
-# neither repeats nor loses an occurrence.
+# What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -61,8 +60,7 @@ ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, 
     zone = EXCLUDED.zone, prompt = EXCLUDED.prompt, tool = EXCLUDED.tool, arguments = EXCLUDED.arguments,
     catch_up = EXCLUDED.catch_up,
     next_due_at = CASE WHEN (s.cron, s.once_at, s.zone) IS NOT DISTINCT FROM (EXCLUDED.cron, EXCLUDED.once_at,
-        EXCLUDED.zone) AND (s.cron IS NULL OR s.next_due_at <= EXCLUDED.next_due_at) THEN s.next_due_at
-        ELSE EXCLUDED.next_due_at END
+        EXCLUDED.zone) THEN s.next_due_at ELSE EXCLUDED.next_due_at END
 """
 
 

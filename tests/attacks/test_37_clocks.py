@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from butlers import scheduler
 from butlers.cli.audit import Report, judge
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
@@ -287,6 +288,28 @@ async def test_what_was_due_while_the_clock_was_ahead_is_taken_over_once_it_is_r
     clock.off_by(0)
     async with house.context("greeter").db.work() as connection:
         assert len(await occurrences.take_over(connection, "greeter", "another", lease, 10, [])) == 1
+
+
+async def test_a_start_while_the_clock_is_behind_makes_no_schedule_run_once_more(house: House, clock: Clock) -> None:
+    daily = Schedule(name="daily", zone="UTC", cron="0 9 * * *", tool="count")
+    context = house.context("health")
+
+    async def started() -> None:
+        async with context.db.work() as connection:
+            await scheduler.follow(connection, "health", [daily])
+
+    async def claimed() -> list[str]:
+        async with context.db.work() as connection:
+            return [one.id for one in await scheduler.claim(connection, context, 10)]
+
+    await started()
+    await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp() WHERE name = 'daily'")
+    [done] = await claimed()
+    await occurrences.write_end(house.sql, done, context.instance, "done", "It counted.")
+    clock.off_by(-60 * DAY)
+    await started()
+    clock.off_by(0)
+    assert await claimed() == [], "what was done today is taken for missed"
 
 
 async def test_the_clock_was_off(house: House, clock: Clock) -> None:
