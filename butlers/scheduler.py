@@ -242,8 +242,8 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
     async with context.db.work() as connection:
         if await occurrences.write_end(connection, one.id, context.instance, status, outcome) and status != "done":
             due = f"What your schedule `{one.schedule.name}` had due has ended as {status}: {in_marks(outcome, 300)}"
-            # Of what fails again and again the first alone begins a session.
-            wakes = not await occurrences.failed_before(connection, one.id)
+            # What fails again and again begins a session until its butler was told so.
+            wakes = not await occurrences.failure_is_told(connection, one.id)
             await notices.add(
                 connection, context.name, notices.Notice("schedule", status, due, one.schedule.name, wakes=wakes)
             )

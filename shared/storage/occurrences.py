@@ -92,16 +92,19 @@ async def keep_held(connection: Connection, ids: Sequence[str], holder: str, lea
     await connection.execute(RENEW, list(ids), holder, lease)
 
 
-FAILED_BEFORE = """
-SELECT coalesce((SELECT b.status IN ('failed', 'uncertain') FROM shared.occurrences o
-    JOIN shared.occurrences b ON b.schedule_id = o.schedule_id AND b.due_at < o.due_at
-    WHERE o.id = $1::text::uuid ORDER BY b.due_at DESC LIMIT 1), false)
+# A notice that waits and begins no session may never be shown.
+FAILURE_IS_TOLD = """
+SELECT EXISTS (SELECT FROM shared.notices n WHERE n.butler = s.butler AND n.source = 'schedule' AND n.key = s.name
+    AND (n.state <> 'queued' OR (n.wakes AND n.expires_at > clock_timestamp()))
+    AND n.created_at > coalesce((SELECT d.ended_at FROM shared.occurrences d WHERE d.schedule_id = s.id
+        AND d.due_at < o.due_at AND d.status = 'done' ORDER BY d.due_at DESC LIMIT 1), s.created_at))
+FROM shared.occurrences o JOIN shared.schedules s ON s.id = o.schedule_id WHERE o.id = $1::text::uuid
 """
 
 
-async def failed_before(connection: Connection, occurrence_id: str) -> bool:
-    """Return whether what the same schedule had due before this did not go well either."""
-    return bool(await connection.fetchval(FAILED_BEFORE, occurrence_id))
+async def failure_is_told(connection: Connection, occurrence_id: str) -> bool:
+    """Return whether its butler was told, or is about to be, that this schedule fails since it last went well."""
+    return bool(await connection.fetchval(FAILURE_IS_TOLD, occurrence_id))
 
 
 END = """

@@ -350,6 +350,24 @@ async def test_a_butler_learns_what_its_schedule_could_not_do(still_house: House
     assert list(map(tuple, rows)) == [(*told, True, said), (*told, False, said)], "what fails once more begins no other"
 
 
+async def test_a_failure_that_nobody_was_told_keeps_no_later_one_from_beginning_a_session(still_house: House) -> None:
+    sql, wakes = still_house.sql, []
+    await sql.execute("DELETE FROM shared.notices")
+    await given(still_house, counting("daily", tool="cuont"))
+    newest = "(SELECT id FROM shared.notices ORDER BY created_at DESC LIMIT 1)"
+    for then in (
+        f"UPDATE shared.notices SET expires_at = clock_timestamp() WHERE id = {newest}",
+        f"UPDATE shared.notices SET state = 'done', shown_in = 'a session' WHERE id = {newest}",
+        "UPDATE shared.occurrences SET status = 'done', ended_at = clock_timestamp()",
+        "DELETE FROM shared.schedules",
+    ):
+        await sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+        await looked(Owned(another(still_house)).hand)
+        wakes.append(await sql.fetchval(f"SELECT wakes FROM shared.notices WHERE id = {newest}"))
+        await sql.execute(then)
+    assert wakes == [True, True, False, True], "first, untold, told, and again since it went well"
+
+
 async def test_what_waits_where_nothing_thinks_any_more_is_ended_and_the_owner_told(house: House) -> None:
     said = f"forgotten {uuid4()}"
     session_id, lost = str(uuid4()), str(uuid4())
