@@ -92,11 +92,11 @@ def _at_wall(tick: datetime, zone: ZoneInfo) -> datetime:
 
 
 def first_due(schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when a schedule that begins now is due first, or None if that is over and shall not be caught up."""
+    """Return when a schedule that begins now is due first, or None if that is over: it was not missed."""
     if schedule.cron is not None:
         return next_due(schedule.cron, schedule.zone, now)
     assert schedule.at is not None  # noqa: S101  # the row's own CHECK: one of the two
-    return schedule.at if schedule.at > now - LATE or schedule.catch_up == "once" else None
+    return schedule.at if schedule.at > now - LATE else None
 
 
 @dataclass(frozen=True, slots=True)

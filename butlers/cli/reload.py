@@ -55,10 +55,10 @@ def _unfit_calls(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured
     """
     from butlers.daemon.app import CORE  # noqa: PLC0415  # it brings a server of MCP along
 
-    parts = [loader.build([one], context) for one in loader.load(entry)]
+    parts = [loader.built(one, context) for one in loader.load(entry)]
     core = [module.build(context, NoConfig()) for module in CORE]
     known = {tool.name: tool for tool in joined([*core, *parts]).tools}
-    if not all(part.tools for part in parts):
+    if not all(part.tools or part.loops for part in parts):
         return
     for one in entry.schedules:
         where = f"{entry.name}: [[schedules]] {one.name}:"

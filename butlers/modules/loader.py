@@ -49,10 +49,11 @@ def chains(entries: Sequence[Entry]) -> list[Chain]:
 def build(modules: Sequence[Loaded], context: Context) -> Components:
     """Make what the modules add to this butler, each under its watch."""
     timings = context.settings.timings
-    return joined([Watch(one.module.name, timings).over(_built(one, context)) for one in modules])
+    return joined([Watch(one.module.name, timings).over(built(one, context)) for one in modules])
 
 
-def _built(one: Loaded, context: Context) -> Components:
+def built(one: Loaded, context: Context) -> Components:
+    """Make what one module adds; of one that breaks here, nothing but a start that says why."""
     module = one.module
     try:
         parts = module.build(context, one.config)

@@ -1,7 +1,6 @@
 """The module `schedule`: a butler sees its schedules, and makes and removes its own."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -100,8 +99,7 @@ def _read(context: Context, arguments: Arguments) -> Schedule:
 
 
 async def _add(context: Context, connection: Connection, schedule: Schedule) -> Answer:
-    # What is made only now was not missed, so nothing is made up for.
-    due = when.first_due(replace(schedule, catch_up="skip"), await schedules.now(connection))
+    due = when.first_due(schedule, await schedules.now(connection))
     if due is None:
         raise InvalidInput("`at` is over.", "Give a time to come.")
     if await schedules.number_of_own(connection, context.name) >= schedules.MOST_OWN:

@@ -91,14 +91,14 @@ def what_became(row: Row) -> str:
 def told_of_answer(row: Row) -> str:
     """Return what its butler is told of an answer: outside quotation marks stand our words and the owner's alone.
 
-    Whoever reads it may be a session that did not ask, so the question stands with it.
+    Whoever reads it may be a session that did not ask, so the question stands with it, last, as a list cuts its ends.
     """
-    asked = in_marks(row["question"], LONGEST_ASKED)
-    about = f"your question {in_marks(row['title'], LONGEST_TITLE)}, {asked} (question_id {row['id']})"
+    about = f"your question {in_marks(row['title'], LONGEST_TITLE)} (question_id {row['id']})"
+    asked = f" You had asked: {in_marks(row['question'], LONGEST_ASKED)}"
     words = row["choice"]
     if words is None:
-        return f"The owner dismissed {about}."
+        return f"The owner dismissed {about}.{asked}"
     if not row["typed"]:
-        return f"The owner chose {in_marks(words, LONGEST_TITLE)} for {about}."
+        return f"The owner chose {in_marks(words, LONGEST_TITLE)} for {about}.{asked}"
     cut = "… (cut; question_status has it whole)" if len(words) > LONGEST_TOLD else ""
-    return f"The owner answered {about}: {words[:LONGEST_TOLD]}{cut}"
+    return f"The owner answered {about}: {words[:LONGEST_TOLD]}{cut}{asked}"

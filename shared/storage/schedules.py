@@ -51,7 +51,8 @@ async def now(connection: Connection) -> datetime:
     return found
 
 
-# What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence.
+# What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence. Another zone, as of a
+# computer that travelled, changes nothing of an instant, and takes away nothing that was missed.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -59,8 +60,9 @@ VALUES ($1, $2, 'file', $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, once_at = EXCLUDED.once_at,
     zone = EXCLUDED.zone, prompt = EXCLUDED.prompt, tool = EXCLUDED.tool, arguments = EXCLUDED.arguments,
     catch_up = EXCLUDED.catch_up,
-    next_due_at = CASE WHEN (s.cron, s.once_at, s.zone) IS NOT DISTINCT FROM (EXCLUDED.cron, EXCLUDED.once_at,
-        EXCLUDED.zone) THEN s.next_due_at ELSE EXCLUDED.next_due_at END
+    next_due_at = CASE WHEN s.once_at = EXCLUDED.once_at
+        OR (s.cron = EXCLUDED.cron AND (s.zone = EXCLUDED.zone OR s.next_due_at <= clock_timestamp()))
+        THEN s.next_due_at ELSE EXCLUDED.next_due_at END
 """
 
 

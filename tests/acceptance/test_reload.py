@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ READY = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE name = $1 AND stat
 TIMED = """
 [[schedules]]
 name = "soon"
-at = "2020-01-01T00:00:00Z"
+at = "%s"
 tool = "notify"
 arguments = { channel = "telegram", message = "The garden is dry." }
 """
@@ -91,7 +92,7 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
     callers = [asyncio.create_task(ask(number)) for number in range(4)]
     await until(lambda: len(answers) > 4)
     butler(house, "health", 'modules = ["state"]\n')
-    butler(house, "garden", f'modules = ["schedule"]\n{TIMED}{SLOW}')
+    butler(house, "garden", f'modules = ["schedule"]\n{TIMED % datetime.now(UTC).isoformat()}{SLOW}')
     said = await reloaded(house)
     assert "Added garden; changed health." in said
     after = len(answers)
@@ -145,7 +146,8 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     process.send(signal.SIGHUP)
     await until(lambda: "Not reloaded" in process.err.read_text())
     assert (await running.notify(channel="telegram", message="Still here."))["status"] == "ok"
-    butler(house, "health", '[[schedules]]\nname = "a"\ncron = "1 * * * *"\ntool = "notfy"\n')
+    watches = 'modules = ["files"]\n'
+    butler(house, "health", f'{watches}[[schedules]]\nname = "a"\ncron = "1 * * * *"\ntool = "notfy"\n')
     butler(house, "greeter", 'calls = ["helth"]\n')
     code, _, err = await house.butlers("fleet", "check")
     assert "`calls` names `helth`, who is not in the fleet. Did you mean `health`?" in err

@@ -46,7 +46,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "shared/loops.py::supervise": "the outermost loop around every loop of a daemon",
     "butlers/setup/migrate.py::_upgrade_module": "code of others: whatever it raises degrades that module alone",
     "butlers/modules/loader.py::_load": "code of others, imported: whatever it raises degrades that module alone",
-    "butlers/modules/loader.py::_built": "code of others, called: whatever it raises degrades that module alone",
+    "butlers/modules/loader.py::built": "code of others, called: whatever it raises degrades that module alone",
     "butlers/tools/gated.py::sentence": "code of others, called: a sentence that breaks refuses that call alone",
     "butlers/tools/gated.py::outcome": "code of others, called: whatever it raises is how that call ended",
     "butlers/modules/watch.py::Watch._begin": "code of others, called: whatever it raises degrades that module alone",

@@ -162,9 +162,9 @@ def test_no_text_of_a_butler_ends_its_quotation_marks() -> None:
         shown = told_of_answer({**plain_row, "choice": answered["choice"], "typed": answered["typed"]})
         assert re.sub("“[^“”]*”", "", said) == re.sub("“[^“”]*”", "", shown)
         assert "\n" not in said
-    asked = "your question “Milk”, “Which one?” (question_id 7)"
-    assert told_of_answer(plain_row) == f"The owner answered {asked}: Oat"
-    assert told_of_answer({**row, "choice": "x" * 4000}).endswith("x… (cut; question_status has it whole)")
+    asked = "You had asked: “Which one?”"
+    assert told_of_answer(plain_row) == f"The owner answered your question “Milk” (question_id 7): Oat {asked}"
+    assert told_of_answer({**row, "choice": "x" * 4000}).count("x… (cut; question_status has it whole) You")
     changed = message_decided("approved", "your mail 7", forged, "Dinner at eight")
     assert "”" not in changed.split("“", 1)[1].split("”", 1)[0]
     assert changed.count("“") == changed.count("”")

@@ -322,6 +322,18 @@ async def test_the_rows_follow_the_file_and_keep_their_time(still_house: House) 
     assert [tuple(row) for row in await house.sql.fetch(stays)] == [("daily", False)]
 
 
+async def test_what_came_once_never_comes_again_and_what_was_missed_comes_in_another_zone(still_house: House) -> None:
+    """Its row in the file was away for a while, or the computer has travelled."""
+    house = still_house
+    past = read_schedule({"name": "once", "at": "2001-01-01T00:00:00Z", "tool": "count"}, "UTC")
+    await given(house, counting("daily"), "'2001-01-01'")
+    async with house.context(BUTLER).db.work() as connection:
+        for zone in ("UTC", "Asia/Tokyo"):
+            await follow(connection, BUTLER, [replace(one, zone=zone) for one in (counting("daily"), past)])
+    due = await house.sql.fetch("SELECT name, next_due_at = '2001-01-01' AS missed FROM shared.schedules ORDER BY name")
+    assert list(map(tuple, due)) == [("daily", True), ("once", None)]
+
+
 async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_sentence(still_house: House) -> None:
     await given(still_house, counting("daily", tool="cuont"))
     await looked(Owned(another(still_house)).hand)
