@@ -47,8 +47,12 @@ async def latest(connection: Connection, status: str | None, most: int) -> list[
 
 
 # Past its marker a part `p` may have left; what was sent again has its parts back in the queue, and of what a backup
-# brought back there may be none.
-MAY_HAVE_LEFT: Final = "(p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0)"
+# brought back there may be none. A reaction is set again by machine: what counts is how its earlier attempts ended.
+MAY_HAVE_LEFT: Final = """
+(p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0 OR EXISTS (SELECT FROM messenger.attempts tried
+    WHERE (tried.delivery_id, tried.n) = (d.id, p.n) AND tried.marked_at IS NOT NULL
+        AND tried.outcome NOT IN ('provider_rejected', 'unauthorized', 'rate_limited', 'unavailable')))
+"""
 BEGUN: Final = f"""
 SELECT EXISTS (SELECT FROM messenger.deliveries d LEFT JOIN messenger.parts p ON p.delivery_id = d.id
     WHERE d.notification_id = $1 AND {MAY_HAVE_LEFT})

@@ -11,6 +11,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.inbound import updates as updates_inbound
 from messenger.maintenance import resolver
 from messenger.storage import updates
+from shared.answers import EARLIER
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.hashing import reference
 from shared.storage import resolutions, withdrawals
@@ -28,10 +29,10 @@ from tests.integration.doubts import (
     shown,
     uncertain,
 )
-from tests.integration.gate.test_threads import received
+from tests.integration.gate.test_threads import by_telegram, received, said
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
-from tests.integration.workers import ACTION, DUE, admitted, enqueue, friend, in_queue, new_chat, work
+from tests.integration.workers import ACTION, DUE, admitted, due, enqueue, friend, in_queue, new_chat, work
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 OLDER = "UPDATE messenger.deliveries SET settled_at = settled_at - interval '11 seconds' WHERE notification_id = $1"
 TOLD = "SELECT outcome FROM shared.resolutions WHERE delivery_id = $1 ORDER BY at"
 PAST = "UPDATE shared.notifications SET not_after = clock_timestamp() - interval '1 second' WHERE id = $1"
+USES = "SELECT count(*) FROM shared.rule_uses WHERE rule_id = $1"
 LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
 
 
@@ -407,6 +409,24 @@ async def test_a_reaction_of_unknown_outcome_is_set_again(still_house: House) ->
     await still_house.sql.execute(DUE, told)
     await work(still_house.worker())
     assert await still_house.status(told) == "ok"
+
+
+async def test_a_reaction_that_may_have_been_set_is_not_said_to_be_unsent(still_house: House) -> None:
+    chat = new_chat()
+    thread = await said(still_house, chat)
+    await received(still_house, thread, chat)
+    rule = await still_house.rule({"contact_id": await still_house.contact("Anna", telegram=chat)}, max_uses=1)
+    told = await admitted(still_house, "", **by_telegram(thread, intent="react", emoji="\U0001f44d"))
+    await enqueue(still_house, told)
+    await still_house.box.api("faults", channel="telegram", stage="setMessageReaction", fault="accept_reset", times=1)
+    await work(still_house.worker())
+    await still_house.sql.execute(PAST, told)
+    await due(still_house, told)
+    await work(still_house.worker())
+    error = (await answer(still_house, told))["error"]
+    assert (EARLIER in error["message"], error["retryable"]) == (True, False)  # type: ignore[index]  # an object
+    assert await still_house.sql.fetchval(USES, rule) == 1
+    assert await say(still_house, told, "retry") == "late"
 
 
 async def test_a_press_proves_that_its_card_arrived(still_house: House, message: str) -> None:
