@@ -64,8 +64,6 @@ async def end_overdue(connection: Connection, notification_id: str) -> bool:
     await notices.add_outcome(connection, notification_id, "expired", f"ran out of time. {left}", always=True)
     moved = "failed" if row["status"] == "dead" else "expired"
     await over(connection, notification_id, moved, row["status"], TOO_LATE)
-    if not begun:
-        await pending_actions.give_back(connection, notification_id)
     await tell(connection, "cards")
     return True
 

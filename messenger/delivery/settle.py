@@ -163,8 +163,6 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next, turned: 
         reason = REFUSED if then.delivery == "failed" else answer.message or "The provider has it."
         why = Why("messenger", reason)
         asked = await pending_actions.move(connection, notification_id, come_from, moved, why, result)
-    if then.delivery == "failed" and not await deliveries.begun(connection, notification_id):
-        await pending_actions.give_back(connection, notification_id)
     # A card shows the end of what the owner was asked, or says what did not arrive; of the rest there is none.
     if asked is not None or moved in ("failed", "uncertain"):
         await tell(connection, "cards")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from messenger.storage.deliveries import ended, log_ends
+from messenger.storage.deliveries import ended, note_ends
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 from shared.storage import tool_calls
@@ -361,7 +361,7 @@ async def adopt(connection: Connection, card_kind: str, about: str, revision: in
     The card, which is about that id, is not sent again.
     """
     row = await connection.fetchrow(ADOPT, card_kind, UUID(about), revision, message_id)
-    log_ends(connection, [row])
+    await note_ends(connection, [row])
     return row is not None
 
 

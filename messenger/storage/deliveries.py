@@ -24,6 +24,8 @@ from shared.telemetry.logs import logger
 log = logger("messenger.storage.deliveries")
 # A state in which nothing more happens to a delivery by itself.
 ENDS = frozenset({"sent", "failed", "expired", "dead", "cancelled", "refused", "uncertain", "abandoned", "bounced"})
+# A state in which a rule lets nothing more of it out.
+BY_NO_RULE = frozenset({"parked", "failed", "expired", "dead", "cancelled", "refused"})
 
 
 def ended(of: str) -> str:
@@ -38,9 +40,14 @@ jsonb_strip_nulls(jsonb_build_object('delivery', {of}.id, 'notification', {of}.n
     'seconds', round(extract(epoch FROM {of}.settled_at - {of}.created_at), 3))) AS ended"""
 
 
-def log_ends(connection: Connection, rows: Iterable[Record | None]) -> None:
-    """Write a line for each of these deliveries that a statement has ended, once that is committed."""
+async def note_ends(connection: Connection, rows: Iterable[Record | None]) -> None:
+    """Note of these deliveries, each of which a statement has moved, what has ended.
+
+    Its rule gets its use back where nothing can have left; once it is committed, the log has a line of it.
+    """
     for told in [dict(row["ended"]) for row in rows if row is not None]:
+        if told["state"] in BY_NO_RULE and "notification" in told:
+            await pending_actions.give_back(connection, told["notification"])
         if told["state"] in ENDS:
             after_commit(connection, partial(log.info, "delivery_ended", **told))
 
@@ -273,7 +280,7 @@ async def turn(
     """
     args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
     row = await connection.fetchrow(TURN, *args)
-    log_ends(connection, [row])
+    await note_ends(connection, [row])
     return Turned(row["parts"], row["receipt"]) if row is not None else None
 
 
@@ -328,7 +335,7 @@ async def reap(connection: Connection, deliveries: Sequence[str], lease: timedel
     What is unsent goes back to the queue, what was possibly sent becomes `uncertain`.
     """
     rows = list(await connection.fetch(REAP, lease, list(deliveries)))
-    log_ends(connection, rows)
+    await note_ends(connection, rows)
     return rows
 
 

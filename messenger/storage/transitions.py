@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from messenger.storage import queries
-from messenger.storage.deliveries import Claimed, ended, log_ends
+from messenger.storage.deliveries import Claimed, ended, note_ends
 from shared.db.pool import Connection, Record
 from shared.storage import brakes, resolutions, withdrawals
 
@@ -23,7 +23,7 @@ RETURNING {ended("d")}
 
 async def close_answered(connection: Connection) -> None:
     """End the parked deliveries that nobody waits for any more."""
-    log_ends(connection, await connection.fetch(CLOSE_ANSWERED))
+    await note_ends(connection, await connection.fetch(CLOSE_ANSWERED))
 
 
 CANCEL: Final = f"""
@@ -38,7 +38,7 @@ FROM was WHERE d.id = was.id RETURNING was.status AS was, {ended("d")}
 async def cancel(connection: Connection, notification_id: str) -> bool:
     """End the delivery of a notification before anybody took it; return False while somebody holds it."""
     row = await connection.fetchrow(CANCEL, UUID(notification_id))
-    log_ends(connection, [row] if row is not None and row["was"] != "cancelled" else [])
+    await note_ends(connection, [row] if row is not None and row["was"] != "cancelled" else [])
     return row is not None
 
 
@@ -61,7 +61,7 @@ async def out_of_time(connection: Connection, notification_id: str) -> Record | 
     The fields are channel, status, times tried, the last outcome.
     """
     row = await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
-    log_ends(connection, [row])
+    await note_ends(connection, [row])
     return row
 
 
@@ -152,7 +152,7 @@ async def arrived(connection: Connection, delivery_id: str, attempt: int, receip
 async def _state(connection: Connection, statement: str, *args: object) -> str | None:
     """Return what the statement has made of its delivery, None if nothing; log the end if it is one."""
     row = await connection.fetchrow(statement, *args)
-    log_ends(connection, [row])
+    await note_ends(connection, [row])
     return str(row["ended"]["state"]) if row is not None else None
 
 

@@ -14,6 +14,7 @@ from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.hashing import that_begin
 from shared.storage.audit_bindings import ADDRESS, WORDS
+from shared.storage.deliveries import BEGUN
 from shared.storage.tool_calls import NewCall
 
 # The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not,
@@ -176,11 +177,11 @@ async def spend_on_call(connection: Connection, rule_id: str, call_id: str) -> b
     return (await connection.execute(SPEND_ON_CALL, UUID(rule_id), UUID(call_id))).endswith(" 1")
 
 
-GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
+GIVE_BACK = f"DELETE FROM shared.rule_uses WHERE notification_id = $1 AND NOT ({BEGUN})"
 
 
 async def give_back(connection: Connection, notification_id: str) -> None:
-    """Undo the rule's use by a message of which nothing can have left."""
+    """Undo the rule's use by a message, unless something of it may have left."""
     await connection.execute(GIVE_BACK, UUID(notification_id))
 
 

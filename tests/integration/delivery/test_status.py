@@ -155,6 +155,19 @@ async def test_what_lies_in_the_queue_is_cancelled(still_house: House, message: 
     assert (await still_house.status(told), still_house.sent(message)) == ("error", [])
 
 
+async def test_what_is_withdrawn_and_proved_not_sent_gives_its_rule_the_use_back(
+    still_house: House, message: str
+) -> None:
+    anna = await friend(still_house, max_uses=1)
+    told = await in_queue(still_house, message, contact_id=anna)
+    await still_house.fault(message, "429", times=1)
+    await work(still_house.worker())
+    await still_house.sql.execute(ASK, told, "greeter")
+    await look_again(still_house)
+    assert await still_house.status(told) == "error"
+    assert await still_house.status(await admitted(still_house, f"{message}, corrected", contact_id=anna)) == "queued"
+
+
 async def test_what_is_withdrawn_before_the_marker_does_not_leave(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, contact_id=await friend(still_house, max_uses=1))
     worker = worker_where(still_house, partial(still_house.sql.execute, ASK, told, "greeter"))
