@@ -27,16 +27,16 @@ async def reopen(connection: Connection, row: Record, context: Context) -> bool:
     ended = await _ended(connection, row)
     if ended is None or await _cools(connection, row):
         return False
-    # Its one time to begin anew is used up only where nothing else is in the way.
-    if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
-        return False
-    return await begin_anew(connection, row["id"], context, "The Switchboard brought the same call again.")
+    said = "The Switchboard brought the same call again."
+    return await begin_anew(connection, row["id"], context, said, once=ended == "expired")
 
 
-async def begin_anew(connection: Connection, notification_id: str, context: Context, said: str) -> bool:
+async def begin_anew(
+    connection: Connection, notification_id: str, context: Context, said: str, *, once: bool = False
+) -> bool:
     """Begin anew, by this word, what ended unsent, decided afresh; return whether that was done.
 
-    The caller holds the notification's row.
+    What may begin anew but `once` does not where it has. The caller holds the notification's row.
     """
     try:
         judged = await evaluate(connection, notification_id, lock=True)
@@ -48,6 +48,9 @@ async def begin_anew(connection: Connection, notification_id: str, context: Cont
         return False
     # The marker would end it, and say nothing.
     if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
+        return False
+    # Its one time is used up only where nothing else is in the way.
+    if once and not await notifications.expired_again(connection, notification_id):
         return False
     await transitions.ask_again(connection, notification_id)
     if decision.verdict == "allow" and isinstance(judged, Evaluation):

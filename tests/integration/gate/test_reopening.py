@@ -14,6 +14,7 @@ from tests.rig.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOO_LATE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1"
+REVOKE = "UPDATE shared.approval_rules SET active = false WHERE id = $1"
 ACTIONS = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at"
 
 
@@ -90,6 +91,17 @@ async def test_what_nobody_answered_is_asked_once_more_and_not_twice(house: Hous
     third = await house.notify(**asked)
     assert (third["status"], third["duplicate"]) == ("error", True)
     assert house.sent_to_others(message) == []
+
+
+async def test_what_cannot_begin_anew_now_may_later(house: House, message: str) -> None:
+    zoe = await house.contact("Zoe", telegram=new_chat())
+    asked = {"message": message, "contact_id": zoe}
+    first = await house.notify(**asked)
+    await expire(house, first)
+    block = await house.rule({"contact_id": zoe}, effect="deny")
+    assert (await ask_again(house, first))["status"] == "error"
+    await house.sql.execute(REVOKE, block)
+    assert (await house.notify(**asked))["status"] == "pending_approval"
 
 
 async def test_what_was_denied_stays_denied(house: House, message: str) -> None:
