@@ -275,23 +275,25 @@ def _finish(claimed: Claimed, came: Finish, course: Course, settled: Settled) ->
     how = ("answered nobody" if silent else "did not answer what it was told") if marked else None
     return replace(
         came,
-        untold=_sentences(untold_of(claimed, came, how, settled.heard), settled.given_up),
+        untold=_sentences(untold_of(claimed, came, how, settled), settled.given_up),
         told_nobody=marked,
     )
 
 
-def untold_of(claimed: Claimed, came: Finish, silence: str | None, heard: str) -> str | None:
+def untold_of(claimed: Claimed, came: Finish, silence: str | None, settled: Settled) -> str | None:
     """Return the sentences by which the owner hears of the end, or None where it is as it should be.
 
-    Who asks in a terminal reads there what failed.
+    Who asks in a terminal reads there what failed. Who stops it may think of what it began with alone.
     """
     said = " ".join(came.outcome.split())[:400]
-    who, about = f"A session of {claimed.butler}", _sentences(prompt.asked(claimed), heard)
-    if came.status == "limit":
-        return f"{who} was ended. {said} {about}"
-    if came.status == "failed" and claimed.cause != "ask":
-        return f"{who} failed. {said} {about}"
-    return f"{who} ended, and {silence}. {about}" if silence else None
+    ended = f"ended, and {silence}." if silence else None
+    ways = {
+        "limit": f"was ended. {said}",
+        "failed": f"failed. {said}" if claimed.cause != "ask" else ended,
+        "stopped": "was stopped, and nothing comes of what it was told." if settled.is_unanswered else None,
+    }
+    way, who = ways.get(came.status, ended), f"A session of {claimed.butler}"
+    return _sentences(f"{who} {way}", prompt.asked(claimed), settled.heard) if way else None
 
 
 async def lose(connection: Connection, claimed: Claimed, why: str, course: Course | None) -> None:

@@ -198,7 +198,8 @@ WITH unread AS (
             WHERE s.id = $3 AND s.butler = $1 AND s.stop_asked_at IS NOT NULL) AS stopped
     FROM shared.notices WHERE butler = $1 AND state = 'shown' AND shown_in = $2 FOR UPDATE)
 UPDATE shared.notices n SET state = CASE WHEN again OR words OR stopped THEN 'done' ELSE 'queued' END, again = true,
-    shown_in = CASE WHEN again OR words OR stopped THEN shown_in END, shown_call = NULL, shown_at = NULL
+    shown_in = CASE WHEN again OR words OR stopped THEN shown_in END, shown_at = NULL,
+    shown_call = CASE WHEN stopped THEN shown_call END
 FROM unread u WHERE u.id = n.id
 RETURNING n.id::text, words AND NOT stopped AS begins, n.state = 'done' AND trust = 'owner' AND NOT words
     AND NOT stopped AS given_up, text

@@ -11,12 +11,13 @@ import pytest
 from butlers.runtime.agent import AgentSettings
 from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
-from butlers.sessions.course import Place, lose
+from butlers.sessions.course import Place, lose, untold_of
 from butlers.sessions.notices import Showing, opening, settle, taken
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice, Reader
+from shared.storage.sessions import Finish
 from tests.integration.daemon.test_daemon import Served
 from tests.integration.daemon.test_notices import (
     OVER,
@@ -161,9 +162,13 @@ async def test_what_the_owner_wrote_to_a_session_and_then_stopped_begins_no_othe
     assert "Make it blue." in await reads(butler, bearer)
     await sessions.ask_to_stop(butler.house.sql, claimed.id)
     async with butler.house.context("greeter").db.work() as connection:
-        await settle(connection, claimed, is_read=False)
+        settled = await settle(connection, claimed, is_read=False)
     assert await claim(butler.house) is None
     assert await states(butler.house) == ["done"]
+    said = untold_of(claimed, Finish("stopped", "You stopped it."), None, settled)
+    assert said is not None
+    assert "was stopped, and nothing comes of what it was told." in said
+    assert said.endswith("It was told: “Make it blue.”")
 
 
 async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_owner(butler: Served) -> None:
