@@ -191,8 +191,8 @@ class Chain:
         spans = spans_of(seal.seqs)
         self.head = seal
         self.seals += 1
-        if self.covered and spans and spans[0][0] > self.covered[-1][1]:
-            self.covered += spans
+        if self.covered and spans and spans[0][0] >= self.covered[-1][0]:
+            self.covered[-1:] = joined([self.covered[-1], *spans])
         else:
             self.covered = joined(chain(self.covered, spans))
         self._reach = [*self._reach[1:], max(self._reach[-1], *(high for _, high in spans), 0)]

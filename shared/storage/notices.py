@@ -249,10 +249,11 @@ async def withdraw(connection: Connection, butler: str, ids: Sequence[str]) -> N
 
 # Whoever would begin a session for it locks the same row. What waited in a backup that was put back begins none, since
 # the agent may have been told of it; it is shown in the next session. A brake written by a clock that was ahead speaks
-# of nothing that was added after the owner lifted it.
+# of nothing that was added after the owner lifted it. INVARIANT: what begins a session is shown in it.
 WAKING = """
 SELECT id FROM shared.notices WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND created_at < clock_timestamp() - $2::interval AND (wakes OR (again AND trust = 'owner'))
+    AND session_id IS NULL AND NOT (source = 'owner' AND kind = 'message')
     AND NOT EXISTS (SELECT FROM shared.brakes b
         WHERE b.reason = 'restored' AND least(b.made_at, b.lifted_at) >= notices.created_at)
 ORDER BY created_at, id LIMIT 1 FOR UPDATE

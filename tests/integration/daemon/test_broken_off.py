@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from importlib import import_module
 from typing import Final
 from uuid import UUID
@@ -16,7 +17,7 @@ from butlers.sessions.notices import Showing, opening, settle, taken
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
-from shared.storage.notices import Notice, Reader
+from shared.storage.notices import Notice, Pace, Reader
 from shared.storage.sessions import Finish
 from tests.integration.daemon.test_daemon import Served
 from tests.integration.daemon.test_notices import (
@@ -29,6 +30,7 @@ from tests.integration.daemon.test_notices import (
     empty,
     reads,
     states,
+    woken,
     words,
 )
 from tests.integration.sessions.test_course import QUICK, Run, enqueue, signer, told, until_it_is
@@ -169,6 +171,13 @@ async def test_what_the_owner_wrote_to_a_session_and_then_stopped_begins_no_othe
     assert said is not None
     assert "was stopped, and nothing comes of what it was told." in said
     assert said.endswith("It was told: “Make it blue.”")
+
+
+async def test_what_no_session_would_be_shown_begins_none(butler: Served) -> None:
+    """The Switchboard tells a butler the owner's words, and a session that a notice begins is shown none of those."""
+    async with butler.house.context("switchboard").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "message", "x", trust="owner", wakes=True))
+    assert await woken(butler.house, Pace(timedelta(0), timedelta(0))) == []
 
 
 async def test_an_answer_that_two_sessions_were_shown_in_vain_is_named_to_the_owner(butler: Served) -> None:
