@@ -82,6 +82,16 @@ async def forget_others(connection: Connection, butler: str, names: Sequence[str
     await connection.execute(FORGET, butler, list(names))
 
 
+FORGET_ALL = """
+UPDATE shared.schedules SET removed = true WHERE butler = $1 RETURNING name, source = 'tool' AND next_due_at IS NOT NULL
+"""
+
+
+async def forget_all(connection: Connection, butler: str) -> Sequence[str]:
+    """Remove the schedules of a butler that is gone for good; return the names of its own that were to come."""
+    return sorted(name for name, waits in await connection.fetch(FORGET_ALL, butler) if waits)
+
+
 COUNT = "SELECT count(*) FROM shared.schedules WHERE butler = $1 AND source = 'tool'"
 
 

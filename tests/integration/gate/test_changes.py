@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import asyncpg
@@ -213,6 +213,12 @@ async def test_every_session_ends_by_one_command(still_house: House) -> None:
             assert not await is_live(connection, "meanwhile", None)
 
 
+REMINDED: Final = """
+INSERT INTO shared.schedules (butler, name, source, once_at, zone, prompt, catch_up, next_due_at)
+VALUES ('health', 'pills', 'tool', '2199-01-01', 'UTC', 'Pills.', 'once', '2199-01-01')
+"""
+
+
 async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster: Cluster, tmp_path: Path) -> None:
     write_fleet(tmp_path, ["greeter"])
     async with opened(cluster, loops=False) as house:
@@ -222,12 +228,15 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         everybodys = await house.rule({"recipient": new_chat()})
         assert "still has its folder" in await tried(house, "keys", "retire", "greeter", "--gone")
         assert "is built in" in await tried(house, "keys", "retire", "owner", "--gone")
+        await house.sql.execute(REMINDED)
         await house.sql.execute(RUNNING)
         assert "is still running" in await tried(house, "keys", "retire", "health", "--gone")
         told = await said(
             house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path)
         )  # whoever uses its name
-        assert told.strip() == "Ended for health: keys 1, client tokens 1, rules 1; its login is closed."
+        ended, to_come = told.strip().split("\n")
+        assert ended == "Ended for health: keys 1, client tokens 1, rules 1; its login is closed."
+        assert to_come == "What health had set itself for a time does not come any more: pills."
         assert remedy not in await tried(house, "doctor")
         password = keystore.read(house.settings.home, "health").password
         assert not await logins.opens(dsn.dsn_as(house.dsn, "health", password))
