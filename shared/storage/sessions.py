@@ -251,6 +251,7 @@ cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR owne
 OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
     cause IN ('ask', 'classify') OR owners_words IS NOT NULL AS owners, {FRESH} AS fresh,
+    cause = 'message' AND owners_words IS NULL AS contacts,
     cause = 'message' AND EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
         AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions
@@ -289,14 +290,19 @@ async def _in_turn(connection: Connection, butler: str, together: timedelta) -> 
     return [] if await connection.fetchval(CROWDED, butler, said) else rows
 
 
-# INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead.
+# INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead. For a
+# contact's words ($2) what contacts have asked counts twice, so that half of the day is left to the owner.
 SPENT = """
-SELECT coalesce(sum(round((used ->> 'dollars')::numeric, 9)) FILTER (WHERE status <> 'running'), 0)::float8 AS spent,
-    coalesce(sum(round(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::numeric, 9)),
-        0)::float8 AS promised,
-    count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
-FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
-    OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())
+SELECT greatest(coalesce(sum(spent), 0), coalesce(2 * sum(spent) FILTER (WHERE $2 AND theirs), 0))::float8 AS spent,
+    greatest(coalesce(sum(promised), 0), coalesce(2 * sum(promised) FILTER (WHERE $2 AND theirs), 0))::float8
+        AS promised,
+    count(*) FILTER (WHERE running) AS running
+FROM (
+    SELECT CASE WHEN status <> 'running' THEN round((used ->> 'dollars')::numeric, 9) END AS spent,
+        round(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::numeric, 9) AS promised,
+        status = 'running' AND prompt IS NOT NULL AS running, cause = 'message' AND owners_words IS NULL AS theirs
+    FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
+        OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())) counted
 """
 # INVARIANT: only a session that works for the owner is told the owner's words in place of one of their own: one that
 # works for somebody else, or that an agent set for itself, could make something else of them. A session that classifies
@@ -321,7 +327,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     """Claim the session whose turn it is, if fewer than `at_once` run; None if there is none for now.
 
     What was stopped while it waited ends here, and so do the oldest of too many messages, and what finds the dollars
-    of the day spent. The owner's words stay where they are while a session runs that may be told them.
+    of the day spent, of which contacts may spend half. The owner's words stay where they are while a session runs that may be told them.
     """
     rows = await _in_turn(connection, butler, terms.together)
     for row in rows:
@@ -329,25 +335,27 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
     heard = any(row["status"] == "running" and row["hears"] for row in rows)
     waiting = [
-        row["id"]
+        row
         for row in rows
         if row["status"] == "waiting" and not row["stopped"] and not row["fresh"] and not (heard and row["offered"])
         if row["owners"] or not terms.owners_only
     ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.
-    now = await connection.fetchrow(SPENT, butler)
-    spent, promised, running = (now["spent"], now["promised"], now["running"]) if now else (0.0, 0.0, 0)
+    theirs = bool(waiting) and waiting[0]["contacts"]
+    spent, promised, running = await connection.fetchrow(SPENT, butler, theirs) or (0.0, 0.0, 0)
     if not waiting or running >= terms.at_once:
         return None
     if spent >= terms.dollars_per_day:
-        why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent."
-        await connection.execute(OVER, waiting[0], butler, "limit", why, f"{why} A session was not begun.")
+        why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent" + (
+            ", as far as contacts may." if theirs else "."
+        )
+        await connection.execute(OVER, waiting[0]["id"], butler, "limit", why, f"{why} A session was not begun.")
         return None
     if promised >= terms.dollars_per_day:
         return None
     limits = {**terms.limits, "dollars": min(terms.limits["dollars"], terms.dollars_per_day - promised)}
     held = (terms.runtime, terms.holder, terms.lease, limits, terms.nonce, terms.hears, terms.is_told)
-    found = await connection.fetchrow(CLAIM, waiting[0], butler, *held)
+    found = await connection.fetchrow(CLAIM, waiting[0]["id"], butler, *held)
     return Claimed(**found) if found else None
 
 
