@@ -327,7 +327,8 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     """Claim the session whose turn it is, if fewer than `at_once` run; None if there is none for now.
 
     What was stopped while it waited ends here, and so do the oldest of too many messages, and what finds the dollars
-    of the day spent, of which contacts may spend half. The owner's words stay where they are while a session runs that may be told them.
+    of the day spent, of which contacts may spend half. The owner's words stay where they are while a session runs that
+    may be told them.
     """
     rows = await _in_turn(connection, butler, terms.together)
     for row in rows:
