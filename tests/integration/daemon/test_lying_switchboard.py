@@ -174,6 +174,7 @@ async def test_rows_put_under_the_numbers_of_coming_messages_keep_none_of_them_o
     assert await eventually(partial(house.sql.fetchrow, FOUND, f"{message}: water the plants"))
 
 
+@pytest.mark.slow
 async def test_rows_put_under_the_threads_of_coming_messages_say_nothing_of_where_these_go(
     house: House, message: str
 ) -> None:

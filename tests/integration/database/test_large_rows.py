@@ -98,6 +98,7 @@ READERS: Final[Mapping[str, Callable[[House], Awaitable[None]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 async def test_who_goes_through_many_large_rows_never_holds_them_all(large: House, reader: str) -> None:
     tracemalloc.start()

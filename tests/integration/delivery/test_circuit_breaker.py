@@ -320,6 +320,7 @@ async def test_failures_of_more_than_ten_minutes_ago_do_not_count(quiet: House) 
     assert (row["failures"], row["since"]) == (2, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["telegram", "email"])
 async def test_a_closed_port_pauses_and_the_first_goes_out_by_the_second_probe_after_its_opening(
     quiet: House, message: str, channel: str

@@ -158,6 +158,7 @@ async def test_what_the_owner_left_is_not_said_to_have_failed(garden: Garden, be
 LOOKED = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
 
 
+@pytest.mark.slow
 async def test_a_call_under_a_brake_is_looked_at_by_the_tick_alone(garden: Garden, bed: str) -> None:
     """The house here ticks ten times a second; a loop without rest makes thousands of looks."""
     house = garden.house

@@ -280,6 +280,7 @@ ALTER TABLE shared.tool_calls ADD CONSTRAINT refused CHECK (position('refused' I
 """
 
 
+@pytest.mark.slow
 async def test_an_outcome_that_the_database_refuses_for_good_is_given_up(garden: Garden, bed: str) -> None:
     await rule(garden, "water", {"bed": f"refused {bed}"})
     await garden.house.sql.execute(REFUSE)
@@ -291,6 +292,7 @@ async def test_an_outcome_that_the_database_refuses_for_good_is_given_up(garden:
     assert garden.valves.of(f"refused {bed}") == 1
 
 
+@pytest.mark.slow
 async def test_a_call_runs_by_no_rule_but_the_one_it_has_used(garden: Garden, bed: str) -> None:
     used = await rule(garden, "water", {"bed": bed})
     brake = await garden.house.sql.fetchval("INSERT INTO shared.brakes (butler) VALUES ('greeter') RETURNING id::text")
