@@ -107,6 +107,7 @@ async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: Hous
     over = await row(still_house, third)
     assert (over["status"], over["began_at"]) == ("limit", None)
     assert "1.5 dollars a day" in str(over["untold"])
+    assert "It was asked: “" in str(over["untold"])
 
 
 async def test_contacts_leave_the_owner_half_of_a_days_dollars(still_house: House) -> None:
