@@ -179,11 +179,8 @@ async def enqueue(
         row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
             raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
-        brought = wire(request)
-        if again:
-            # An equal call may come with another context, of which nothing is used: the row has the first one's.
-            brought["request_context"] = row["envelope"].get("request_context")
-        if not same_envelope(brought, row["envelope"]):
+        # Of an equal call nothing is used that it brings: what is sent anew is what was admitted first.
+        if not again and not same_envelope(wire(request), row["envelope"]):
             raise Forbidden("The envelope differs from the one that was submitted.")
         if again and await reopener.reopen(connection, row, worker.context):
             row = await notifications.locked(connection, notification_id) or row

@@ -30,7 +30,10 @@ class RuntimeTable(BaseModel):
     tokens: int = Field(200_000, ge=1, le=1_000_000_000, description="The tokens of one session; not for `command`.")
     dollars: float = Field(1.0, gt=0, le=10_000, description="The dollars of one session; not for `command`.")
     dollars_per_day: float = Field(
-        10.0, gt=0, le=100_000, description="Of all its sessions in any 24 hours; not for `command`."
+        10.0,
+        gt=0,
+        le=100_000,
+        description="Of all its sessions in any 24 hours, for contacts half; not for `command`.",
     )
 
 

@@ -14,6 +14,9 @@ from shared.gate.decide import MOVERS, best, deny, is_readable, read_constraint,
 from shared.hashing import canonical_json
 from shared.model import Approval, CallAction, CallFacts, Decision, Finding, Rule
 
+QUOTES: Final = dict.fromkeys(
+    map(ord, "\"'`\\\u00ab\u00bb\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a")
+)
 NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?")
 
 
@@ -109,7 +112,7 @@ def _spelling(value: object) -> str:
     with suppress(ValueError, RecursionError):
         if isinstance(parsed := json.loads(bare), dict | list):
             return _spelling(parsed)
-    return NUMBER.sub(_value, bare.replace('"', "").replace("\\", ""))
+    return NUMBER.sub(_value, bare.translate(QUOTES))
 
 
 def _value(number: re.Match[str]) -> str:

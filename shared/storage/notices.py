@@ -251,15 +251,17 @@ async def withdraw(connection: Connection, butler: str, ids: Sequence[str]) -> N
 # the agent may have been told of it; it is shown in the next session. A brake written by a clock that was ahead speaks
 # of nothing that was added after the owner lifted it. INVARIANT: what begins a session is shown in it.
 WAKING = """
-SELECT id FROM shared.notices WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
+SELECT trust = 'owner' FROM shared.notices WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND created_at < clock_timestamp() - $2::interval AND (wakes OR (again AND trust = 'owner'))
     AND session_id IS NULL AND NOT (source = 'owner' AND kind = 'message')
     AND NOT EXISTS (SELECT FROM shared.brakes b
         WHERE b.reason = 'restored' AND least(b.made_at, b.lifted_at) >= notices.created_at)
-ORDER BY created_at, id LIMIT 1 FOR UPDATE
+ORDER BY trust <> 'owner', created_at, id LIMIT 1 FOR UPDATE
 """
-IDLE = """
-SELECT NOT EXISTS (SELECT FROM shared.sessions WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL)
+# A session that works for somebody else keeps nothing of the owner's ($5) waiting, as it is not shown that.
+IDLE = f"""
+SELECT NOT EXISTS (SELECT FROM shared.sessions
+        WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (NOT $5 OR {OWNERS}))
     AND (SELECT count(*) < $4 AND coalesce(max(created_at) < clock_timestamp() - $3::interval, true)
         FROM shared.sessions WHERE butler = $1 AND cause = $2 AND created_at > clock_timestamp() - interval '1 hour')
 """
@@ -267,9 +269,10 @@ SELECT NOT EXISTS (SELECT FROM shared.sessions WHERE butler = $1 AND ended_at IS
 
 async def begins_one(connection: Connection, butler: str, pace: Pace) -> bool:
     """Return whether something waits for which a session is begun, and none runs; others wait until this commits."""
-    if await connection.fetchval(WAKING, butler, pace.gather) is None:
+    owners: bool | None = await connection.fetchval(WAKING, butler, pace.gather)
+    if owners is None:
         return False
-    return bool(await connection.fetchval(IDLE, butler, CAUSE, pace.apart, pace.an_hour))
+    return bool(await connection.fetchval(IDLE, butler, CAUSE, pace.apart, pace.an_hour, owners))
 
 
 # The owner's words as the owner has changed them since, and whole.

@@ -290,19 +290,21 @@ async def _in_turn(connection: Connection, butler: str, together: timedelta) -> 
     return [] if await connection.fetchval(CROWDED, butler, said) else rows
 
 
-# INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead. For a
-# contact's words ($2) what contacts have asked counts twice, so that half of the day is left to the owner.
-SPENT = """
-SELECT greatest(coalesce(sum(spent), 0), coalesce(2 * sum(spent) FILTER (WHERE $2 AND theirs), 0))::float8 AS spent,
-    greatest(coalesce(sum(promised), 0), coalesce(2 * sum(promised) FILTER (WHERE $2 AND theirs), 0))::float8
-        AS promised,
-    count(*) FILTER (WHERE running) AS running
-FROM (
+# INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead. Of a
+# day's dollars ($3) contacts ($2) have half, so that the rest is left to the owner.
+LEFT_TO_SPEND = """
+SELECT least(a_day - coalesce(sum(spent), 0),
+        CASE WHEN $2 THEN a_day / 2 - coalesce(sum(spent) FILTER (WHERE theirs), 0) END)::float8,
+    least(a_day - coalesce(sum(promised), 0),
+        CASE WHEN $2 THEN a_day / 2 - coalesce(sum(promised) FILTER (WHERE theirs), 0) END)::float8,
+    count(*) FILTER (WHERE running)
+FROM (SELECT $3::float8::numeric AS a_day) day LEFT JOIN (
     SELECT CASE WHEN status <> 'running' THEN round((used ->> 'dollars')::numeric, 9) END AS spent,
         round(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::numeric, 9) AS promised,
         status = 'running' AND prompt IS NOT NULL AS running, cause = 'message' AND owners_words IS NULL AS theirs
     FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
-        OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())) counted
+        OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())) counted ON true
+GROUP BY a_day
 """
 # INVARIANT: only a session that works for the owner is told the owner's words in place of one of their own: one that
 # works for somebody else, or that an agent set for itself, could make something else of them. A session that classifies
@@ -344,18 +346,22 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.
     theirs = bool(waiting) and waiting[0]["contacts"]
-    spent, promised, running = await connection.fetchrow(SPENT, butler, theirs) or (0.0, 0.0, 0)
+    unspent, unpromised, running = await connection.fetchrow(LEFT_TO_SPEND, butler, theirs, terms.dollars_per_day) or (
+        0.0,
+        0.0,
+        0,
+    )
     if not waiting or running >= terms.at_once:
         return None
-    if spent >= terms.dollars_per_day:
+    if unspent <= 0:
         why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent" + (
             ", as far as contacts may." if theirs else "."
         )
         await connection.execute(OVER, waiting[0]["id"], butler, "limit", why, f"{why} A session was not begun.")
         return None
-    if promised >= terms.dollars_per_day:
+    if unpromised <= 0:
         return None
-    limits = {**terms.limits, "dollars": min(terms.limits["dollars"], terms.dollars_per_day - promised)}
+    limits = {**terms.limits, "dollars": min(terms.limits["dollars"], unpromised)}
     held = (terms.runtime, terms.holder, terms.lease, limits, terms.nonce, terms.hears, terms.is_told)
     found = await connection.fetchrow(CLAIM, waiting[0]["id"], butler, *held)
     return Claimed(**found) if found else None

@@ -54,6 +54,7 @@ def test_verdict_on_a_call(call: CallAction, facts: CallFacts, verdict: str, cod
         pytest.param({"bed": " \uff52\uff4f\u200bses\n"}, False, True, id="another width, blanks, what nobody sees"),
         pytest.param({"minutes": "5.0"}, False, True, id="another way to write a number"),
         pytest.param({"minutes": "+0_5."}, False, True, id="a number as a program reads it"),
+        pytest.param({"bed": "\u201cro\u2019ses\u201d"}, False, True, id="quotes"),
         pytest.param({"minutes": "50"}, False, False, id="another number"),
         pytest.param({"bed": "r\u00f6s\u00e9s"}, False, True, id="letters with marks"),
         pytest.param({"bed": "ro\u034fs\u3164es\ufe0f"}, False, True, id="letters that leave no ink"),

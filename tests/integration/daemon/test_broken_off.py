@@ -13,7 +13,7 @@ from butlers.runtime.agent import AgentSettings
 from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
 from butlers.sessions.course import Place, lose, untold_of
-from butlers.sessions.notices import Showing, opening, settle, taken
+from butlers.sessions.notices import BEGINS, Showing, opening, settle, taken
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Caller
 from shared.storage import notices, sessions
@@ -118,6 +118,8 @@ async def test_what_the_owner_answers_reaches_no_session_that_works_for_somebody
     assert await opening(context, claimed) == ""
     assert await reads(butler, bearer) == ""
     assert await asked_for(butler, bearer) == []
+    assert await woken(butler.house, Pace(timedelta(0), timedelta(0))) == [BEGINS]
+    await butler.house.sql.execute("DELETE FROM shared.sessions WHERE cause = 'notice'")
     owners, bearer = await begun(butler.house, cause="notice")
     assert await asked_for(butler, bearer) == ["Room 9."]
     assert "Room 9." in await opening(context, owners)
