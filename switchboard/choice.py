@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from butlers.butler import Context
+from butlers.daemon.discovery import kind_of
 from shared.db.pool import Connection, Record, savepoint
 from shared.display.conversation import Turn, prompt_to_classify
 from shared.errors import Away, InvalidInput
@@ -68,7 +69,8 @@ async def chosen_for(  # the facts it leans on
     facts = RoutingFacts(
         butlers=[name for name, _ in known.butlers],
         default=default_of(known.butlers),
-        answered=answered["butler"] if answered else None,
+        answered=answered["butler"] if answered and kind_of(answered["butler"]) == "butler" else None,
+        concerns=answered is not None and answered["concerns"] is not None,
         thread=thread,
         wrote=wrote,
         rules=known.rules,

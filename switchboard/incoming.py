@@ -23,6 +23,7 @@ from switchboard.choice import Known, chosen_for, known_now
 from switchboard.routing import (
     AUTOMATIC,
     OWN_WORDS,
+    Choice,
     Incoming,
     RoutingRule,
     begins_work,
@@ -50,6 +51,10 @@ LEFT_OUT: Final = (
 NO_SUCH_NAME: Final = (
     "No butler is called {unknown}, so your message went to {name}. If you meant another one, write it again with that "
     "one's name."
+)
+NOBODY_LEFT: Final = (
+    "No butler is called {unknown} any more, so nobody was asked. To have another one do it, write a message that is "
+    "no reply and begins with its name."
 )
 CHANGED_TOO_LATE: Final = (
     "Your change came too late: {name} was asked what your message said before. Write what is different in a new one."
@@ -165,10 +170,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         if chosen is None:
             log.info("a message waits for a butler, or for the classifier", message=row["id"])
             return False
-        # INVARIANT: whoever is answered is shown to the butler that answers. Another one would take it for the owner.
-        its_own = answered is not None and message.from_owner and answered["butler"] == chosen.butler
-        concerns = answered["concerns"] if answered and its_own else None
-        answers = answered["id"] if answered else None
+        answers, concerns = _answers(message, answered, chosen)
         what = chosen.butler, chosen.because
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         original = await inbox.edited(connection, row) if row["kind"] == EDIT and butler is not None else None
@@ -176,13 +178,13 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         untold: tuple[Record, str] | None = None
         if held and butler is not None and is_work:
-            _, unknown = named_in(message, [name for name, _ in known.butlers])
-            said = _unread(row, butler, unknown, is_read=not await hand_over(connection, row, butler, concerns))
+            is_read = not await hand_over(connection, row, butler, concerns)
+            said = _unread(row, butler, chosen.unknown, is_read=is_read)
             untold = (row, said) if said else None
         elif held:
             untold = await _keep(connection, row, message, butler, original, rules)
-            if butler is not None and message.from_owner and _says_nothing(row):
-                untold = row, NO_WORDS
+            said = _unasked(row, message, replace(chosen, butler=butler))
+            untold = (row, said) if said else untold
         if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
     if held and is_work:
@@ -193,6 +195,22 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held
+
+
+def _answers(message: Incoming, answered: Record | None, chosen: Choice) -> tuple[str | None, str | None]:
+    """Return the id of what a message answers, and that of the words which it concerns."""
+    if answered is None:
+        return None, None
+    # INVARIANT: whoever is answered is shown to the butler that answers. Another one would take it for the owner.
+    its_own = message.from_owner and answered["butler"] == chosen.butler
+    return answered["id"], answered["concerns"] if its_own else None
+
+
+def _unasked(row: Record, message: Incoming, chosen: Choice) -> str | None:
+    """Return what the owner is told of a message that begins nothing, or None."""
+    if chosen.butler is None:
+        return NOBODY_LEFT.format(unknown=chosen.unknown) if chosen.unknown and message.text.strip() else None
+    return NO_WORDS if message.from_owner and _says_nothing(row) else None
 
 
 def _unread(row: Record, butler: str, unknown: str | None, *, is_read: bool) -> str | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shared.addresses import folded
@@ -60,12 +60,14 @@ class RoutingRule:
 class RoutingFacts:
     """Everything a choice leans on: who is there, what is answered, where the thread went, the rules in their order.
 
-    `wrote` are those that wrote to the owner in that chat since the thread went anywhere, the last one first.
+    `concerns` says that what is answered is the card of somebody else's words, which that butler has. `wrote` are those
+    that wrote to the owner in that chat since the thread went anywhere, the last one first.
     """
 
     butlers: Sequence[str]
     default: str | None
     answered: str | None = None
+    concerns: bool = False
     thread: str | None = None
     wrote: Sequence[str] = ()
     rules: Sequence[RoutingRule] = ()
@@ -73,10 +75,14 @@ class RoutingFacts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The butler a message goes to, or nobody, and the reason, which is kept with the message."""
+    """The butler a message goes to, or nobody, and the reason, which is kept with the message.
+
+    `unknown` is for whom the owner meant it, if nobody is called so.
+    """
 
     butler: str | None
     because: str
+    unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,11 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     if blocked is not None and not message.from_owner:
         return Choice(None, f"blocked by rule {blocked.id}")
     named, unknown = named_in(message, facts.butlers)
+    gone = _gone(message, facts)
+    if gone is not None and facts.concerns:
+        # INVARIANT: no other butler is told to answer somebody of whose words it knows nothing.
+        return Choice(None, f"no butler is called {gone}", gone)
+    unknown = gone if named is None and unknown is None else unknown
     candidates = [
         (facts.answered, "it answers a message of this butler"),
         (named, "the owner named it"),
@@ -122,7 +133,7 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     if found is None:
         return None
     name, why = found
-    return Choice(name, f"{why}; no butler is called {unknown}" if unknown else why)
+    return Choice(name, f"{why}; no butler is called {unknown}" if unknown else why, unknown)
 
 
 def left_open(message: Incoming, chosen: Choice, rules: Sequence[RoutingRule]) -> bool:
@@ -139,16 +150,17 @@ def classified(chosen: Choice, classifier: Classifier, asked: Classification | N
     """
     if asked is None:
         if classifier.butler not in classifier.names:
-            return Choice(chosen.butler, f"{chosen.because}; the classifier is not there")
+            return replace(chosen, because=f"{chosen.because}; the classifier is not there")
         return None if len(classifier.names) > 1 else chosen
     if asked.is_late:
-        return Choice(chosen.butler, f"{chosen.because}; the classifier did not answer in time")
+        return replace(chosen, because=f"{chosen.because}; the classifier did not answer in time")
     if asked.status in {"waiting", "running"}:
         return None
     if asked.status == "done" and asked.words in classifier.names:
-        return Choice(asked.words, chosen.because.replace(DEFAULT, "the classifier named it", 1))
+        because = chosen.because.replace(DEFAULT, "the classifier named it", 1)
+        return replace(chosen, butler=asked.words, because=because)
     why = UNANSWERED.get(asked.status, "the classifier's session failed")
-    return Choice(chosen.butler, f"{chosen.because}; {why}")
+    return replace(chosen, because=f"{chosen.because}; {why}")
 
 
 def begins_work(message: Incoming, butler: str, rules: Sequence[RoutingRule]) -> bool:
@@ -172,6 +184,12 @@ def _wrote_last(facts: RoutingFacts) -> tuple[str | None, str]:
     wrote = [name for name in facts.wrote if name in facts.butlers]
     why = "it wrote to the owner last"
     return next(iter(wrote), None), f"{why}, after {wrote[1]}" if len(wrote) > 1 else why
+
+
+def _gone(message: Incoming, facts: RoutingFacts) -> str | None:
+    """Return the butler that the owner's own words answer, if others are there and it is not."""
+    is_own = message.from_owner and message.kind == OWN_WORDS
+    return facts.answered if is_own and facts.butlers and facts.answered not in facts.butlers else None
 
 
 def named_in(message: Incoming, butlers: Sequence[str]) -> tuple[str | None, str | None]:

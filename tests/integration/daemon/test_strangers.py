@@ -21,7 +21,7 @@ from tests.integration.daemon.test_routing import begun, bring, event, letter, r
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
-from tests.integration.workers import new_chat
+from tests.integration.workers import admitted, enqueue, new_chat, work
 from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -201,19 +201,28 @@ async def test_whoever_is_blocked_before_the_answering_session_begins_gets_none(
         await asked(still_house, session)
 
 
-async def test_another_butler_than_the_one_that_got_the_words_answers_the_owner(
+async def test_who_replies_to_a_butler_that_is_gone_is_told_and_to_its_strangers_card_nobody_is_asked(
     still_house: House, message: str
 ) -> None:
     theirs, place = await strangers_card(still_house, f"{message} hello", new_chat())
-    got = str((await still_house.row(ROW, f"{message} hello"))["routed_to"])
-    other = "greeter" if got == "health" else "health"
-    await bring(still_house, event(f"{message} who is it?", OWNER, event={"reply_to": place}))
-    await still_house.sql.execute("DELETE FROM switchboard.butlers WHERE name = $1", got)
-    async with still_house.context("switchboard").db.work() as connection:
-        await registry.all_seen(connection, [(other, "http://127.0.0.1:1", "butler", [], "ready", True)])
-    await incoming.route_waiting(still_house.context("switchboard"))
-    session = await still_house.row("SELECT * FROM shared.sessions WHERE prompt = $1", f"{message} who is it?")
-    assert (session["butler"], session["request_context"]["source_sender_identity"]) == (other, str(OWNER))
+    gone = str((await still_house.row(ROW, f"{message} hello"))["routed_to"])
+    other = "greeter" if gone == "health" else "health"
+    await enqueue(still_house, await admitted(still_house, f"{message} shall I?", gone))
+    await work(still_house.worker())
+    asked_at = f"{OWNER}:{still_house.sent(f'{message} shall I?')[0]['provider_id']}"
+    found = list[tuple[object, ...]]()
+    for kind, text, at in (("message", "yes", asked_at), ("message", "at eight", place), ("forward", "look", place)):
+        row = await bring(still_house, event(f"{message} {text}", OWNER, event={"kind": kind, "reply_to": at}))
+        await still_house.sql.execute("DELETE FROM switchboard.butlers WHERE name = $1", gone)
+        async with still_house.context("switchboard").db.work() as connection:
+            await registry.all_seen(connection, [(other, "http://127.0.0.1:1", "butler", [], "ready", True)])
+        await incoming.route_waiting(still_house.context("switchboard"))
+        told = await still_house.sql.fetchrow(TOLD, row["request_context"]["request_id"])
+        went = await still_house.row("SELECT routed_to, concerns FROM switchboard.inbox WHERE id = $1", row["id"])
+        begun = await still_house.sql.fetchval("SELECT butler FROM shared.sessions WHERE id = $1", row["id"])
+        found.append((*went, begun, told and told["envelope"]["delivery"]["message"]))
+    said = incoming.NO_SUCH_NAME.format(unknown=gone, name=other), incoming.NOBODY_LEFT.format(unknown=gone)
+    assert found == [(other, None, other, said[0]), (None, None, None, said[1]), (other, None, None, None)]
     assert await stands(still_house, str(theirs["text"])) == "waits"
 
 
