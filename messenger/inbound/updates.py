@@ -1,11 +1,12 @@
 """The handling of stored updates, each once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
 from messenger.delivery.lease import Worker
+from messenger.inbound import commands
 from messenger.inbound.callbacks import acknowledge, handle_press
 from messenger.inbound.messages import handle_message
 from messenger.storage import updates
@@ -58,8 +59,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
     if not done:
         async with worker.context.db.work() as connection:
             await updates.failed(connection, bot, row["update_id"], timings.update_given_up)
-        query = (row["body"] or {}).get("callback_query")
-        calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
+        calls = await _said_of_failure(worker, row["body"] or {}) if row["outcome"] is None else []
     for wake in ("released", "deliveries") if row["is_word"] else ():
         worker.context.wakes[wake]()
     for method, payload in calls:
@@ -69,6 +69,18 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
             log.info("not shown", method=method, why=refused.message)
     # What fails for the first time lets the others go before it, and what fails again waits for the next tick.
     return done or row["outcome"] is None
+
+
+async def _said_of_failure(worker: Worker, update: Mapping[str, object]) -> Sequence[Call]:
+    """Return the call that tells whoever pressed, and the owner who wrote, that it could not be done right now."""
+    query, message = update.get("callback_query"), update.get("message")
+    if isinstance(query, dict):
+        return [acknowledge(query, FAILED)]
+    with apart(log, "the owner is not told"):
+        async with worker.context.db.work(BRIEFLY) as connection:
+            if isinstance(message, dict) and await commands.is_owners(connection, message):
+                return [commands.answer(message, FAILED)]
+    return []
 
 
 NOT_HANDLED: Final = "an update was not handled"

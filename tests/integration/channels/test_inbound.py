@@ -25,7 +25,7 @@ from switchboard import incoming
 from tests.integration.daemon.test_routing import there
 from tests.integration.house import House
 from tests.rig import fresh
-from tests.rig.waiting import eventually
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,6 +51,7 @@ HANDLED = "SELECT handled_at FROM messenger.updates WHERE bot = $1 AND update_id
 OTHER_BOT = "4243"
 UPDATE = "INSERT INTO messenger.updates (bot, update_id, body) VALUES ($1, $2, $3)"
 A_MINUTE_AGO = "UPDATE messenger.updates SET received_at = received_at - interval '1 minute' WHERE bot = $1"
+OUTCOMES_OF = "SELECT outcome FROM messenger.updates WHERE bot = $1 AND update_id = $2"
 OUTCOMES = "SELECT outcome FROM messenger.updates WHERE bot = $1 ORDER BY update_id"
 # Deeper than anything is read.
 DEEP = reduce(lambda inside, _: [inside], range(200), list[object]())
@@ -136,6 +137,31 @@ async def test_a_press_on_what_somebody_holds_keeps_no_other_press_waiting(still
         finally:
             stopping.set()
             await handling
+
+
+DEAF_BOT = "4269"
+HOLD_COMMANDS = "LOCK TABLE shared.authority, messenger.pairings IN SHARE MODE"
+
+
+async def test_words_of_the_owners_that_fail_are_said_to_and_nobody_elses(still_house: House) -> None:
+    worker = still_house.worker()
+    telegram, stopping = worker.channels["telegram"], asyncio.Event()
+    assert isinstance(telegram, TelegramChannel)
+    for number, (who, text) in enumerate(((77, "/start 123456"), (OWNER, "/pause")), 1):
+        written = {**WRITTEN, "text": text, "from": {"id": who}, "chat": {"id": who, "type": "private"}}
+        await still_house.sql.execute(UPDATE, DEAF_BOT, number, {"message": written})
+    async with still_house.sql.transaction():
+        await still_house.sql.execute(HOLD_COMMANDS)
+        handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, DEAF_BOT, stopping))
+        try:
+            told = await until(lambda: still_house.sent(updates_inbound.FAILED))
+            # Whose turn came last has had it.
+            await eventually(partial(still_house.sql.fetchrow, f"{OUTCOMES_OF} AND outcome = 'failed'", DEAF_BOT, 1))
+        finally:
+            stopping.set()
+            await handling
+    assert [line["to"] for line in told] == [str(OWNER)]
+    assert still_house.sent(updates_inbound.FAILED) == told
 
 
 NOTICES = """
