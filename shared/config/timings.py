@@ -157,14 +157,10 @@ class Timings:
     """Seconds between two heartbeats of an instance."""
     instance_counts: timedelta = timedelta(seconds=30)
     """Interval. Calls go to instances heard of within it: five heartbeats may be lost."""
-    instance_gone: timedelta = timedelta(seconds=60)
-    """Interval. A silent instance is noted as gone after it."""
     gone_forgotten: timedelta = timedelta(minutes=10)
-    """Interval. An instance that is gone is forgotten after it, where another of its name was heard of since."""
-    instance_shown: timedelta = timedelta(days=7)
-    """Interval. The start page shows a silent instance so long, should the Switchboard that forgets it be away."""
+    """Interval. An instance that left or is silent is forgotten after it, if another of its name was heard of since."""
     instance_forgotten: timedelta = timedelta(days=1)
-    """Interval. A silent instance is forgotten after it."""
+    """Interval. An instance that left is forgotten after it in any case."""
     directory: float = 2.0
     """Seconds for which a process trusts what it read of the instances."""
     directory_unknown: float = 0.1

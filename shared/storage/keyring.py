@@ -45,8 +45,9 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
     return found
 
 
-# Of a row `b` that names a daemon.
-COUNTS: Final = "EXISTS (SELECT FROM shared.keyring k WHERE k.name = b.name AND k.retired_at IS NULL)"
+# Of a row `b` that names a daemon: it is none that is gone for good, and was heard of in the last day.
+HAS_KEY: Final = "EXISTS (SELECT FROM shared.keyring k WHERE k.name = b.name AND k.retired_at IS NULL)"
+COUNTS: Final = f"{HAS_KEY} AND b.last_seen_at > clock_timestamp() - interval '1 day'"
 ALL_OF: Final = "SELECT public_key FROM shared.keyring WHERE name = $1 ORDER BY added_at DESC"
 
 

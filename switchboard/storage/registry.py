@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from shared.config.timings import Timings
+from shared.config.timings import STANDARD, Timings
 from shared.db.pool import Connection
 from shared.storage.keyring import COUNTS
 
@@ -58,14 +58,15 @@ async def butlers(connection: Connection) -> list[tuple[str, bool]]:
 # Those that are there and can read, and that are in the owner's files.
 CLASSIFIER = """
 SELECT c.butler, (SELECT coalesce(jsonb_object_agg(b.name, c.descriptions -> b.name), '{}') FROM switchboard.butlers b
-    WHERE b.kind = 'butler' AND b.status = 'ready' AND b.has_runtime AND c.descriptions ? b.name) AS butlers
+    WHERE b.kind = 'butler' AND b.status = 'ready' AND b.last_seen_at > clock_timestamp() - $1::interval
+        AND b.has_runtime AND c.descriptions ? b.name) AS butlers
 FROM switchboard.classifier c LIMIT 1
 """
 
 
 async def classifier(connection: Connection) -> tuple[str, Mapping[str, str]] | None:
     """Return the classifier, if the owner has one, and those it may name, each with what it is for."""
-    row = await connection.fetchrow(CLASSIFIER)
+    row = await connection.fetchrow(CLASSIFIER, STANDARD.instance_counts)
     return (row["butler"], row["butlers"]) if row is not None else None
 
 
@@ -81,23 +82,20 @@ async def has_runtime(connection: Connection, name: str) -> bool:
 
 
 # A butler that is down for a while stays known, if it reads: what is written to it waits, and goes to no other.
-# INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of for good.
+# What died said nothing of it, so it stays until it is back, in its own place or another, or is removed: the owner is
+# told. INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of.
 FORGET = """
 DELETE FROM switchboard.butlers b
-WHERE last_seen_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $3::interval
-    OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval AND (NOT has_runtime OR EXISTS (
+WHERE last_seen_at > clock_timestamp() + $3::interval
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - $1::interval)
+    OR (last_seen_at < clock_timestamp() - $2::interval AND (status = 'gone' AND NOT has_runtime OR EXISTS (
         SELECT FROM switchboard.butlers other WHERE other.name = b.name AND other.last_seen_at > b.last_seen_at)))
-"""
-MARK_GONE = """
-UPDATE switchboard.butlers SET status = 'gone'
-WHERE status <> 'gone' AND last_seen_at < clock_timestamp() - $1::interval
 """
 
 
 async def tidy(connection: Connection, timings: Timings) -> None:
-    """Mark silent instances as gone; forget those gone for long where another is there, and those of the future."""
-    await connection.execute(MARK_GONE, timings.instance_gone)
-    await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten, timings.instance_gone)
+    """Forget instances that left long ago, those in whose place another is there, and those of the future."""
+    await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten, timings.instance_counts)
 
 
 @dataclass(frozen=True, slots=True)

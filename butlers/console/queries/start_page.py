@@ -14,9 +14,8 @@ from shared.display.fates import fate
 from shared.display.tool_call import named_values
 from shared.display.visible import in_line, shortened, visible
 from shared.storage.addressees import addressee
+from shared.storage.keyring import HAS_KEY
 from shared.storage.readable import ARGUMENTS, ENVELOPE, LONGEST_MESSAGE, message, question, shown
-
-SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 ON_A_PAGE: Final = 50
 # So much of each text; the page of one shows it whole.
@@ -100,7 +99,7 @@ class Start:
 
     @property
     def silent(self) -> int:
-        """How many daemons said nothing for half a minute."""
+        """How many daemons said nothing for half a minute, nor that they leave."""
         return sum(daemon.state == "silent" for daemon in self.daemons)
 
     @property
@@ -166,12 +165,14 @@ SELECT count(*) FROM messenger.deliveries d
 WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
     AND d.settled_at > clock_timestamp() - $1::interval
 """
-DAEMONS = """
-SELECT name, url, kind, status,
+# What neither says that it is there nor said that it leaves is silent, unless it was retired or another took its place.
+DAEMONS = f"""
+SELECT name, url, kind, CASE WHEN status = 'gone' OR last_seen_at > clock_timestamp() - $1::interval THEN status
+        WHEN {HAS_KEY} AND NOT EXISTS (SELECT FROM switchboard.butlers other
+            WHERE other.name = b.name AND other.last_seen_at > b.last_seen_at) THEN 'silent' ELSE 'gone' END AS state,
     extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
-FROM switchboard.butlers
-WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - $1::interval
-    OR last_seen_at > clock_timestamp() - $2::interval
+FROM switchboard.butlers b
+WHERE status <> 'gone' AND {HAS_KEY} OR last_seen_at > clock_timestamp() - $2::interval
 ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
 LIMIT 100
 """
@@ -190,7 +191,7 @@ async def start(connection: Connection) -> Start:
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
     not_delivered = await connection.fetchval(NOT_DELIVERED, STANDARD.end_counted)
-    daemons = await connection.fetch(DAEMONS, STANDARD.instance_shown, STANDARD.gone_forgotten)
+    daemons = await connection.fetch(DAEMONS, STANDARD.instance_counts, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
     return Start(
         waiting=tuple([await _waiting(connection, row) for row in waiting]),
@@ -261,12 +262,11 @@ def _uncertain(row: Record) -> Uncertain:
 
 
 def _seen(row: Record) -> Seen:
-    silent = row["status"] == "ready" and row["age"] > SILENT_AFTER
     return Seen(
         name=visible(row["name"]),
         kind=row["kind"],
         url=visible(row["url"]),
-        state="silent" if silent else row["status"],
+        state=row["state"],
         seen=ago(row["age"]),
     )
 

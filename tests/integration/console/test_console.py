@@ -7,6 +7,7 @@ from contextlib import aclosing
 from datetime import timedelta
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from butlers.console.app import end_streams
 from butlers.console.middleware import HEADERS
 from butlers.console.storage.sessions import make_sign_in_link
+from shared.config.timings import STANDARD
+from switchboard.storage import registry
 from tests.integration.console_runner import PASSWORD, Running, events_of, running
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import LONGEST
@@ -293,6 +296,35 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
     assert "Waiting for approval" in page
     assert (await console.get("/approvals")).status == 200
+
+
+# The Messenger died; the Switchboard said that it leaves, the greeter is at another place, and the cellar is gone.
+SILENT: Final = """
+INSERT INTO shared.keyring (name, public_key, retired_at) VALUES ('cellar', 'a key of old', clock_timestamp());
+INSERT INTO switchboard.butlers (name, url, kind, status, has_runtime) VALUES
+    ('messenger', 'http://127.0.0.1:2', 'messenger', 'ready', false),
+    ('switchboard', 'http://127.0.0.1:3', 'switchboard', 'gone', false),
+    ('greeter', 'http://127.0.0.1:4', 'butler', 'ready', true),
+    ('greeter', 'http://127.0.0.1:5', 'butler', 'ready', true),
+    ('cellar', 'http://127.0.0.1:6', 'butler', 'ready', true);
+"""
+HEARD_OF: Final = """
+UPDATE switchboard.butlers SET last_seen_at = clock_timestamp()
+    - CASE WHEN url LIKE '%:5' THEN interval '0' ELSE make_interval(secs => $1) END
+"""
+
+
+async def test_a_daemon_that_died_is_said_until_it_is_back_and_one_that_left_is_not(console: Running) -> None:
+    await console.sql.execute(SILENT)
+    await console.sign_in()
+    said = list[list[str]]()
+    for seconds in (5, 40, 70, 660, 300_000, 0):
+        await console.sql.execute(HEARD_OF, float(seconds))
+        await registry.tidy(console.sql, STANDARD)
+        page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", await (await console.get("/")).text()))
+        said.append(re.findall(r"\d+ daemons? (?:is|are) not responding|\w+ silent", page))
+    died = ["1 daemon is not responding", "messenger silent"]
+    assert said == [[], died, died, died, died, []]
 
 
 async def test_the_start_page_counts_for_a_day_what_did_not_arrive(console: Running) -> None:
