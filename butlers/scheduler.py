@@ -164,7 +164,7 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     for one in wanted:
         await schedules.follow(connection, butler, one, first_due(one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
-    for row in await schedules.of(connection, butler):
+    for row in await schedules.of(connection, butler) if await schedules.clock_can_be_right(connection) else ():
         # Without what has passed, it is next due at its first time from now.
         first = turn(schedules.schedule_of(row), now, now).then
         if first is not None and (row["next_due_at"] is None or row["next_due_at"] > first):

@@ -23,10 +23,11 @@ from pydantic import AnyUrl, PrivateAttr
 
 from butlers.butler import ACTING, Arguments, Components, Prompt, Resource, Result, Tool, ToolCall
 from shared.auth.tokens import Caller, CallerKind, Unauthorized
+from shared.db.decoding import storable
 from shared.errors import ButlersError, Forbidden
 
 if TYPE_CHECKING:
-    from mcp_types import InputRequest, InputResponse
+    from mcp_types import ContentBlock, InputRequest, InputResponse
 
 # What a client may be asked for in the middle of a call, by the capability it declares.
 ASKABLE: Final = ("roots", "elicitation")
@@ -105,13 +106,20 @@ def leave(result: Result, block: str | None = None) -> ToolResult:
     if result.asks:
         return InputRequiredToolResult(InputRequiredResult(input_requests=dict(result.asks)))
     last = [TextContent(type="text", text=f"\n\n{block}")] if block is not None else []
+    blocks = [_readable(one) for one in result.blocks]
     if result.answer is None:
-        return ToolResult(content=[*result.blocks, *last], is_error=result.is_error)
-    answer = dict(result.answer)
-    text = TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
+        return ToolResult(content=[*blocks, *last], is_error=result.is_error)
+    said = storable(json.dumps(dict(result.answer), ensure_ascii=False))
+    answer = json.loads(said)
     if block is not None:
         answer[KEY] = block
-    return ToolResult(content=[text, *result.blocks, *last], structured_content=answer, is_error=result.is_error)
+    text = TextContent(type="text", text=said)
+    return ToolResult(content=[text, *blocks, *last], structured_content=answer, is_error=result.is_error)
+
+
+def _readable(block: "ContentBlock") -> "ContentBlock":
+    """Return the block without half characters: no client reads a result that holds one."""
+    return block.model_copy(update={"text": storable(block.text)}) if isinstance(block, TextContent) else block
 
 
 def _published(output: Mapping[str, object] | None, block_for: BlockFor) -> dict[str, object] | None:

@@ -56,6 +56,8 @@ async def where(call: ToolCall) -> Result:
 
 
 async def listed(call: ToolCall) -> Result:
+    if call.arguments.get("half"):
+        return Result({str(call.arguments["key"]): "a \ud83d"}, [TextContent(type="text", text="a \ud83d")])
     return Result({str(call.arguments["key"]): frozenset[str]() if call.arguments.get("odd") else []})
 
 
@@ -132,6 +134,14 @@ async def test_a_result_that_has_no_room_for_the_owners_words_takes_none(
     await words(butler.house)
     assert "Make it blue." not in (await butler.post(bearer, "list", asked))[1]
     assert "Make it blue." in (await butler.post(bearer, "list", {"key": "made"}))[1]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_half_a_character_is_replaced_before_it_leaves(butler: Served, era: Era) -> None:
+    async with butler.client(era) as client:
+        answer = await client.call_tool("list", {"key": "cut", "half": True})
+    assert answer.structured_content == {"cut": "a ?"}
+    assert answer.content[1].text == "a ?"
 
 
 @pytest.mark.parametrize("era", ERAS)
