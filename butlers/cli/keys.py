@@ -20,7 +20,7 @@ from shared.config.settings import Settings
 from shared.db.dsn import admin_dsn, trouble
 from shared.db.pool import LOST, Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import keyring, pending_actions, rules, schedules
+from shared.storage import keyring, pending_actions, questions, rules, schedules
 from shared.storage.pending_actions import Event
 
 app = typer.Typer(help="Daemon keys.", no_args_is_help=True)
@@ -157,10 +157,13 @@ async def _take_all(settings: Settings, name: str, *, is_named: bool) -> list[st
                 await pending_actions.record(connection, Event("login_closed", keystore.OWNER), name=name)
         waited = await migrate.end_waiting(connection, name)
         timed = await schedules.forget_all(connection, name)
+        async with connection.transaction():
+            asked = await questions.withdraw_all(connection, name)
     login = "; its login is closed" if closed else ""
     to_come = [f"What {name} had set itself for a time does not come any more: {', '.join(timed)}."] if timed else []
+    withdrawn = [f"Questions of {name} that waited for your answer and are withdrawn: {asked}."] if asked else []
     said = f"Ended for {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
-    return [said, *waited, *to_come]
+    return [said, *waited, *to_come, *withdrawn]
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "cooled_down": "Not asked: you denied three requests in a row",
     "question_asked": "Asked you a question",
     "question_answered": "You answered a question",
-    "question_withdrawn": "Withdrew its question",
+    "question_withdrawn": "Question withdrawn",
     "duplicate": "Duplicate of an earlier message",
 }
 

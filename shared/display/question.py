@@ -80,7 +80,7 @@ def what_became(row: Row) -> str:
     """Return what became of a question, in one sentence."""
     where = SURFACES.get(row["surface"] or "", "")
     if row["status"] == "withdrawn":
-        return f"{titled(row['origin_butler'])} withdrew the question."
+        return f"The question of {titled(row['origin_butler'])} was withdrawn."
     if row["status"] == "expired":
         return "Expired without an answer."
     if row["choice"] is None:

@@ -138,6 +138,21 @@ async def withdraw_question(connection: Connection, question_id: str, butler: st
     return True
 
 
+WITHDRAW_ALL: Final = """
+UPDATE shared.questions SET status = 'withdrawn', closed_at = clock_timestamp()
+WHERE origin_butler = $1 AND status = 'open' AND expires_at > clock_timestamp() RETURNING id::text
+"""
+
+
+async def withdraw_all(connection: Connection, butler: str) -> int:
+    """Take back the open questions of a butler that is gone for good, in the owner's name; return how many."""
+    found = await connection.fetch(WITHDRAW_ALL, butler)
+    for row in found:
+        await record(connection, Event("question_withdrawn", "owner"), question=row["id"])
+    await tell(connection, "cards")
+    return len(found)
+
+
 ONE: Final = f"{ROW} WHERE id = $1"
 
 

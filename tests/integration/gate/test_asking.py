@@ -235,7 +235,7 @@ async def test_a_withdrawn_question_takes_no_answer_and_its_card_says_so(desk: D
     card = await desk.card(message)
     assert await desk.call("withdraw", question_id=question) == {"status": "withdrawn", "question_id": question}
     assert await desk.call("withdraw", notification_id=question) == {"status": "withdrawn", "question_id": question}
-    await desk.shown(card, "Greeter withdrew the question.")
+    await desk.shown(card, "The question of Greeter was withdrawn.")
     assert (await desk.house.press(card, "q0"))["outcome"] == "late"
     assert (await desk.row(question))["status"] == "withdrawn"
 

@@ -21,10 +21,12 @@ from shared.auth.keypairs import public_key
 from shared.db import dsn
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
+from shared.storage.questions import Given
 from switchboard.storage import registry
 from tests.integration.commands import call, said
 from tests.integration.daemon.test_routing import begun, event
-from tests.integration.doubts import all_cards, cards_written
+from tests.integration.database.test_questions import answered, asked
+from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.signed_in import signed_in
@@ -277,6 +279,25 @@ async def test_what_the_owner_writes_goes_to_no_butler_that_is_gone_for_good(
         assert str(await house.sql.fetchval(because, after["prompt"])).endswith("no butler is called health")
         async with house.context("switchboard").db.work() as connection:
             assert not await registry.has_runtime(connection, "health")
+
+
+async def test_of_a_butler_that_is_gone_no_question_takes_an_answer(cluster: Cluster, tmp_path: Path) -> None:
+    write_fleet(tmp_path, ["greeter"])
+    async with opened(cluster, loops=False) as house:
+        open_of = {butler: await asked(house, "Yes", "No", butler=butler) for butler in ("health", "greeter")}
+        await cards_written(house)
+        await all_cards(house)
+        [card] = house.cards("Health asks")
+        told = await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
+        assert told.splitlines()[1:] == ["Questions of health that waited for your answer and are withdrawn: 1."]
+        assert not await answered(house, open_of["health"], Given(0))
+        await closed(house)
+        assert "The question of Health was withdrawn." in shown(house, card)
+        assert "withdrawn" not in await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
+        line = await house.row(f"{LINES} DESC LIMIT 1")
+        assert (line["event_type"], line["actor"]) == ("question_withdrawn", "owner")
+        assert line["detail"] == {"question": open_of["health"]}
+        assert await answered(house, open_of["greeter"], Given(0))
 
 
 async def test_one_connection_that_changes_its_own_password_keeps_nobody_from_taking_its_login(
