@@ -56,7 +56,7 @@ class Report:
 def verify(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     head: Annotated[str | None, typer.Option("--head", help="Hash of a seal that the chain must contain.")] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Also compare messages and tool calls.")] = False,  # noqa: FBT002
+    deep: Annotated[bool, typer.Option("--deep", help="Also compare the messages with the log.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:
     """Check the whole log for edits, removals and insertions; exit code 1 if there are any."""
@@ -203,7 +203,7 @@ def _words(report: Report) -> Iterator[str]:
         yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
     if report.rows:
         old = f"; {report.rows.without} are older than the recording of hashes" if report.rows.without else ""
-        yield f"Compared with the stored messages and tool calls: {report.rows.lines} lines{old}."
+        yield f"Compared with the stored messages: {report.rows.lines} lines{old}."
     for actor, count in sorted(report.late.items()):
         yield f"Too late for any seal: {count} lines by {actor!r}; its own process held them back."
     if not report.own_keys:

@@ -86,17 +86,13 @@ ORDER BY l.seq
 # revision has a line of its own, and no other state ends one. Its words stay until they are wiped, or until the owner
 # changes those of a later question about the same message; older lines hold none. Of a call they are what its content
 # is the hash of: they are wiped 30 days after its question could be answered, so never sooner after the first yes.
-# A call that a rule let run begins with that line. Its butler may append later ones, also of a form that would stop
-# the look: they are left out.
 SAID_YES: Final = f"""
 WITH lines AS (
-    SELECT DISTINCT ON (action_id, rule_id) seq, at, min(at) OVER (PARTITION BY action_id) AS first, action_id,
-        rule_id, notification_id, detail FROM shared.approval_events l
-    WHERE event_type = 'approved' AND detail ? 'content' AND (actor = 'owner' AND rule_id IS NULL
-        OR rule_id IS NOT NULL AND notification_id IS NULL AND detail ->> 'revision' = '1' AND NOT EXISTS (
-            SELECT FROM shared.approval_events e WHERE e.action_id = l.action_id AND e.seq < l.seq))
-    ORDER BY action_id, rule_id, seq DESC)
-SELECT l.seq, l.rule_id, l.notification_id::text, a.origin_butler, c.tool_name, c.arguments, c.says,
+    SELECT DISTINCT ON (action_id) seq, at, min(at) OVER (PARTITION BY action_id) AS first, action_id,
+        notification_id, detail FROM shared.approval_events
+    WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL AND detail ? 'content'
+    ORDER BY action_id, seq DESC)
+SELECT l.seq, l.notification_id::text, a.origin_butler, c.tool_name, c.arguments, c.says,
     l.detail ->> 'content' AS bound,
     a.revision = (l.detail ->> 'revision')::int AND l.notification_id IS NULL AND c.id IS NOT NULL
         AND NOT (c.arguments = '{WIPED}' AND c.says = '{WIPED}'
@@ -144,11 +140,10 @@ async def compare(connection: Connection) -> Compared:
             lines += 1
             fields = {**row, "words": row["words"] or _other_call(row)}
             wrong = [said for name, said in _SAID.items() if fields.get(name)]
-            bound = f"{'approval by a rule' if row.get('rule_id') else kind}, line {row['seq']}"
             about = f"Message {row['notification_id']}" if row["notification_id"] else "A tool call"
             if fields.get("gone"):
-                found.append(Differs(row["seq"], f"{about} is gone after its {bound}."))
+                found.append(Differs(row["seq"], f"{about}, of whose {kind} line {row['seq']} tells, is gone."))
             elif wrong:
                 what = ", ".join(wrong)
-                found.append(Differs(row["seq"], f"{about}: {what} was changed after its {bound}."))
+                found.append(Differs(row["seq"], f"{about}: {what} was changed after its {kind}, line {row['seq']}."))
     return Compared(lines, await connection.fetchval(WITHOUT), found)

@@ -39,11 +39,6 @@ YES_REVISION = "UPDATE shared.pending_actions SET revision = revision + 1 WHERE 
 YES_BYTES = "UPDATE shared.pending_actions SET wire_shas = '{x}' WHERE notification_id = $1"
 CALL_CHANGES = ("arguments = '9000'", "says = 'Do nothing.'", "arguments = '[wiped]', says = '[wiped]'")
 CALL_LINES = "SELECT seq FROM shared.approval_events WHERE action_id = $1"
-# As the butler of that call may write it, with what was read as a number once.
-LATER_LINE = """
-INSERT INTO shared.approval_events (event_type, action_id, rule_id, actor, detail)
-VALUES ('approved', $1, $2, 'greeter', jsonb_build_object('content', 'x', 'revision', $3::jsonb))
-"""
 WITHOUT_WORDS = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, detail)
 SELECT event_type, action_id, notification_id, actor, detail - 'words' FROM shared.approval_events
@@ -182,33 +177,6 @@ async def test_so_is_a_call_that_was_changed_after_a_yes(still_house: House, mes
             await still_house.sql.execute(f"UPDATE shared.tool_calls SET {changed} WHERE id = $1", call.id)
         found = [one.text for one in (await audit_bindings.compare(still_house.sql)).differs if one.seq in lines]
         assert [("its words" in one) for one in found] == [True] * bool(changed)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE shared.tool_calls SET arguments = '9000' WHERE id = $1",
-        "UPDATE shared.pending_actions SET content_sha = 'x' WHERE id = $1",
-        "DELETE FROM shared.tool_calls WHERE id = $1",
-        "DELETE FROM shared.pending_actions WHERE id = $1",
-    ],
-)
-async def test_so_is_a_call_that_a_rule_let_run_whatever_its_butler_appends(
-    still_house: House, message: str, change: str
-) -> None:
-    rule = await still_house.rule({}, tool_name=message)
-    call = NewCall(str(uuid4()), "greeter", message, '{"litres": 10}', "Flood it.", "low", repeatable=False)
-    async with still_house.context("greeter").db.work() as connection:
-        await admit_call(connection, call, Declared("rules", "low"), timedelta(hours=72))
-        for revision in ("soon", 1):
-            await connection.execute(LATER_LINE, call.id, rule, revision)
-    first, *_ = lines = [row["seq"] for row in await still_house.sql.fetch(f"{CALL_LINES} ORDER BY seq", call.id)]
-    for changed in (False, True):
-        if changed:
-            await still_house.sql.execute(change, call.id)
-        found = [one for one in (await audit_bindings.compare(still_house.sql)).differs if one.seq in lines]
-        assert [one.seq for one in found] == [first] * changed
-        assert all(f"after its approval by a rule, line {first}" in one.text for one in found)
 
 
 @pytest.mark.parametrize("revision", ["soon", 2])
