@@ -190,7 +190,7 @@ async def enqueue(
         new = Enqueued(
             notification_id,
             "owner" if target.is_owner else "third_party",
-            request.delivery.channel,
+            str(row["envelope"]["delivery"]["channel"]),
             target.address,
             row["realm"],
             row["not_after"],

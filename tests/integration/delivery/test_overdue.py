@@ -8,6 +8,7 @@ import pytest
 
 from messenger.delivery import expire
 from messenger.maintenance import reaper
+from shared.contracts import route_request
 from shared.display.fates import DELIVERY
 from shared.display.visible import MARK
 from shared.rpc import Answer
@@ -225,3 +226,13 @@ async def test_a_dead_letter_begins_anew_under_its_key_when_its_butler_asks_agai
     again = await house.notify(**asked, request_context={**context, "request_id": f"another than {message}"})
     assert (again["status"], again["notification_id"], again["duplicate"]) == ("ok", told, True)
     assert len(house.sent_to_others(message)) == 1
+
+
+async def test_of_an_equal_call_the_channel_too_is_that_of_the_first(still_house: House, message: str) -> None:
+    """The Switchboard says that a call repeats another, and may say what it likes beside that."""
+    told = await admitted(still_house, message, contact_id=await friend(still_house))
+    row = await still_house.row("SELECT envelope, origin_butler FROM shared.notifications WHERE id = $1", told)
+    swapped = {**row["envelope"], "delivery": {**row["envelope"]["delivery"], "channel": "email"}}
+    request = route_request({**swapped, "notification_id": told}, row["origin_butler"], "r", again=True)
+    await still_house.hop("switchboard", "messenger", "route.execute", request)
+    assert (await still_house.delivery(told))["channel"] == "telegram"
