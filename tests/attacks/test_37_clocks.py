@@ -302,6 +302,7 @@ async def test_a_start_while_the_clock_is_behind_makes_no_schedule_run_once_more
         async with context.db.work() as connection:
             return [one.id for one in await scheduler.claim(connection, context, 10)]
 
+    await house.sql.execute("UPDATE shared.keyring SET added_at = added_at - interval '1 year'")
     await started()
     await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp() WHERE name = 'daily'")
     [done] = await claimed()
