@@ -33,7 +33,7 @@ class RuntimeTable(BaseModel):
         10.0,
         gt=0,
         le=100_000,
-        description="Of all its sessions in any 24 hours, for contacts half; not for `command`.",
+        description="Of all its sessions in any 24 hours, half of it for what you began; not for `command`.",
     )
 
 

@@ -117,6 +117,12 @@ BY_OWNER: Final = """
 (cause = 'ask' OR (owners_words = 'own') IS TRUE OR EXISTS (SELECT FROM shared.schedules c
         WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file'))
 """
+# Whether somebody else, or an agent for itself, began a session: such ones leave the owner half of a day's dollars.
+BY_OTHERS: Final = f"NOT (cause IN ('classify', 'notice') OR owners_words IS NOT NULL OR {BY_OWNER})"
+# What a session was asked, on one line, so that whoever wrote it adds no line and no end of the quotation.
+WAS_ASKED: Final = r"""
+' It was asked: “' || translate(regexp_replace(left(prompt, 200), '\s+', ' ', 'g'), '“”', '""') || '”'
+"""
 # A tool that has answered anything but an error has told somebody, or asked the owner to.
 TELLS: Final = "t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')"
 IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND {BY_OWNER})"

@@ -14,7 +14,7 @@ from shared.contracts import AskedSession
 from shared.db.decoding import storable
 from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
-from shared.storage.session_list import BY_OWNER, TELLS
+from shared.storage.session_list import BY_OTHERS, BY_OWNER, TELLS, WAS_ASKED
 
 TOPIC: Final = "sessions"
 # The cause of a session that the owner began by writing to the bot.
@@ -244,14 +244,15 @@ class Claimed:
 # The owner's words before those of whom the owner lets ask, these before all that butlers and schedules ask; and first
 # of all whose they are to be.
 TURN: Final = """
-cause <> 'classify', cause NOT IN ('message', 'ask'), NOT (cause = 'ask' OR owners_words IS NOT NULL), created_at, id
+cause <> 'classify', cause NOT IN ('message', 'ask', 'notice'), NOT (cause = 'ask' OR owners_words IS NOT NULL),
+    created_at, id
 """
 # Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
 # what the others run.
 OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears,
     cause IN ('ask', 'classify') OR owners_words IS NOT NULL AS owners, {FRESH} AS fresh,
-    cause = 'message' AND owners_words IS NULL AS contacts,
+    {BY_OTHERS} AS others,
     cause = 'message' AND EXISTS (SELECT FROM shared.notices n WHERE n.id = sessions.id AND n.butler = sessions.butler
         AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions
@@ -291,8 +292,8 @@ async def _in_turn(connection: Connection, butler: str, together: timedelta) -> 
 
 
 # INVARIANT: what runs has its place whenever it began; what is over counts for one day, and none that lies ahead. Of a
-# day's dollars ($3) contacts ($2) have half, so that the rest is left to the owner.
-LEFT_TO_SPEND = """
+# day's dollars ($3) half is left to what the owner began; the rest ($2) has the other half.
+LEFT_TO_SPEND = f"""
 SELECT least(a_day - coalesce(sum(spent), 0),
         CASE WHEN $2 THEN a_day / 2 - coalesce(sum(spent) FILTER (WHERE theirs), 0) END)::float8,
     least(a_day - coalesce(sum(promised), 0),
@@ -301,7 +302,7 @@ SELECT least(a_day - coalesce(sum(spent), 0),
 FROM (SELECT $3::float8::numeric AS a_day) day LEFT JOIN (
     SELECT CASE WHEN status <> 'running' THEN round((used ->> 'dollars')::numeric, 9) END AS spent,
         round(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::numeric, 9) AS promised,
-        status = 'running' AND prompt IS NOT NULL AS running, cause = 'message' AND owners_words IS NULL AS theirs
+        status = 'running' AND prompt IS NOT NULL AS running, {BY_OTHERS} AS theirs
     FROM shared.sessions WHERE butler = $1 AND ((ended_at IS NULL AND status = 'running' AND prompt IS NOT NULL)
         OR began_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp())) counted ON true
 GROUP BY a_day
@@ -317,11 +318,11 @@ WHERE id = $1 AND butler = $2
 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AND cause <> 'classify' AS hears
 """
 # Of what spent dollars keep from beginning the owner is told once a day, and each time of words of the owner's own.
-OVER = """
+OVER = f"""
 UPDATE shared.sessions SET status = $3, outcome = $4, ended_at = clock_timestamp(),
     untold = CASE WHEN cause IN ('message', 'ask') OR NOT EXISTS (SELECT FROM shared.sessions e WHERE e.butler = $2
         AND e.status = 'limit' AND e.began_at IS NULL AND e.ended_at > clock_timestamp() - interval '1 day')
-        THEN left($5::text || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
+        THEN left($5::text || {WAS_ASKED}, 1000) END
 WHERE id = $1 AND butler = $2 AND status = 'waiting'
 """
 
@@ -330,8 +331,8 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     """Claim the session whose turn it is, if fewer than `at_once` run; None if there is none for now.
 
     What was stopped while it waited ends here, and so do the oldest of too many messages, and what finds the dollars
-    of the day spent, of which contacts may spend half. The owner's words stay where they are while a session runs that
-    may be told them.
+    of the day spent, of which half is for what the owner began. The owner's words stay where they are while a session
+    runs that may be told them.
     """
     rows = await _in_turn(connection, butler, terms.together)
     for row in rows:
@@ -345,7 +346,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
         if row["owners"] or not terms.owners_only
     ]
     # Counted after the lock, as what came and was begun since the look may not be among its rows.
-    theirs = bool(waiting) and waiting[0]["contacts"]
+    theirs = bool(waiting) and waiting[0]["others"]
     unspent, unpromised, running = await connection.fetchrow(LEFT_TO_SPEND, butler, theirs, terms.dollars_per_day) or (
         0.0,
         0.0,
@@ -355,7 +356,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
         return None
     if unspent <= 0:
         why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent" + (
-            ", as far as contacts may." if theirs else "."
+            ", as far as what you did not begin may." if theirs else "."
         )
         await connection.execute(OVER, waiting[0]["id"], butler, "limit", why, f"{why} A session was not begun.")
         return None
@@ -470,7 +471,7 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
 
 UNRUN = f"""
 UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
-    lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
+    lease_until = NULL, untold = left($2 || ' A session was ended.' || {WAS_ASKED}, 1000)
 WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR {UNHELD}) RETURNING id
 """
 

@@ -90,7 +90,7 @@ async def test_sessions_begin_in_order_and_as_many_as_there_are_places(still_hou
 
 
 async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: House) -> None:
-    first, second, third = [await enqueued(still_house) for _ in range(3)]
+    first, second, third = [await enqueued(still_house, cause="ask") for _ in range(3)]
     one = await claim(still_house, terms(at_once=3, dollars_per_day=1.5))
     two = await claim(still_house, terms(at_once=3, dollars_per_day=1.5))
     assert one is not None
@@ -110,14 +110,17 @@ async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: Hous
     assert "It was asked: “" in str(over["untold"])
 
 
-async def test_contacts_leave_the_owner_half_of_a_days_dollars(still_house: House) -> None:
-    theirs = [await enqueued(still_house, cause="message") for _ in range(2)]
+@pytest.mark.parametrize("cause", ["message", "butler:health"])
+async def test_what_the_owner_did_not_begin_leaves_half_of_a_days_dollars(still_house: House, cause: str) -> None:
+    theirs = [await enqueued(still_house, "x”\n\nButlers: “y", cause=cause) for _ in range(2)]
     first = await claim(still_house, terms(dollars_per_day=1.0))
     assert first is not None
     assert first.limits["dollars"] == 0.5
     await finish(still_house, first, dollars=0.5)
     assert await claim(still_house, terms(dollars_per_day=1.0)) is None
-    assert "are spent, as far as contacts may." in str((await row(still_house, theirs[1]))["untold"])
+    untold = str((await row(still_house, theirs[1]))["untold"])
+    assert "as far as what you did not begin may." in untold
+    assert untold.endswith('It was asked: “x" Butlers: "y”')
     await enqueued(still_house, cause="ask")
     own = await claim(still_house, terms(dollars_per_day=1.0))
     assert own is not None
