@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from butlers.butler import Context, Result, Tool
-from butlers.schedules import Turn, first_due, turn
+from butlers.schedules import NO_CLOCK_IS_RIGHT_BEFORE, Turn, first_due, turn
 from butlers.sessions.runner import tell_owner
 from shared.db.pool import BRIEFLY, Connection
 from shared.display.quotes import in_marks
@@ -164,7 +164,7 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     for one in wanted:
         await schedules.follow(connection, butler, one, first_due(one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
-    for row in await schedules.of(connection, butler) if await schedules.clock_can_be_right(connection) else ():
+    for row in await schedules.of(connection, butler) if now > NO_CLOCK_IS_RIGHT_BEFORE else ():
         # Without what has passed, it is next due at its first time from now.
         first = turn(schedules.schedule_of(row), now, now).then
         if first is not None and (row["next_due_at"] is None or row["next_due_at"] > first):

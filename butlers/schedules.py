@@ -31,6 +31,8 @@ KEYS: Final[Mapping[str, str]] = {
     "arguments": "The arguments of that tool.",
     "catch_up": "What was missed: made up for `once`, which is the default, or `skip`.",
 }
+# A clock that shows an earlier time is not set yet, as that of a computer without a battery.
+NO_CLOCK_IS_RIGHT_BEFORE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LATE: Final = timedelta(seconds=60)
 """What is due longer ago than this was missed; a process that is busy is late by less."""
 WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."

@@ -51,14 +51,6 @@ async def now(connection: Connection) -> datetime:
     return found
 
 
-INSTALLED = "SELECT coalesce(min(added_at) <= clock_timestamp(), true) FROM shared.keyring"
-
-
-async def clock_can_be_right(connection: Connection) -> bool:
-    """Return whether it is later than the first key: a computer without a battery may start years before that."""
-    return bool(await connection.fetchval(INSTALLED))
-
-
 # What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence. Another zone, as of a
 # computer that travelled, changes nothing of an instant, and takes away nothing that was missed.
 FOLLOW = """

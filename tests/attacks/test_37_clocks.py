@@ -302,7 +302,6 @@ async def test_a_start_while_the_clock_is_behind_makes_no_schedule_run_once_more
         async with context.db.work() as connection:
             return [one.id for one in await scheduler.claim(connection, context, 10)]
 
-    await house.sql.execute("UPDATE shared.keyring SET added_at = added_at - interval '1 year'")
     await started()
     await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp() WHERE name = 'daily'")
     [done] = await claimed()
@@ -311,6 +310,19 @@ async def test_a_start_while_the_clock_is_behind_makes_no_schedule_run_once_more
     await started()
     clock.off_by(0)
     assert await claimed() == [], "what was done today is taken for missed"
+
+
+async def test_a_start_before_the_clock_is_set_makes_nothing_due(house: House, clock: Clock) -> None:
+    """A computer without a battery may start years back, and has run no time of what comes once a year."""
+    yearly = Schedule(name="yearly", zone="UTC", cron=f"0 9 1 {datetime.now(UTC).month % 12 + 1} *", tool="count")
+    context = house.context("health")
+    for days in (0, -1000, 0):
+        clock.off_by(days * DAY)
+        async with context.db.work() as connection:
+            await scheduler.follow(connection, "health", [yearly])
+    assert await house.sql.fetchval(
+        "SELECT next_due_at > clock_timestamp() FROM shared.schedules WHERE name = 'yearly'"
+    )
 
 
 async def test_the_clock_was_off(house: House, clock: Clock) -> None:

@@ -158,20 +158,6 @@ async def test_what_repeats_is_due_again_whatever_a_wrong_clock_has_written(stil
         assert list(map(tuple, due)) == [("daily", True), ("its_own", True), ("once", False)]
 
 
-async def test_a_clock_that_is_older_than_the_house_moves_nothing(still_house: House) -> None:
-    """Such as that of a computer without a battery, before it has asked for the time."""
-    await given(still_house, counting("yearly", cron="0 9 20 8 *"))
-    later = "UPDATE shared.keyring SET added_at = added_at + make_interval(years => $1)"
-    await still_house.sql.execute("UPDATE shared.schedules SET next_due_at = '2199-08-20'")
-    await still_house.sql.execute(later, 1)
-    try:
-        async with still_house.context(BUTLER).db.work() as connection:
-            await follow(connection, BUTLER, [counting("yearly", cron="0 9 20 8 *")])
-    finally:
-        await still_house.sql.execute(later, -1)
-    assert await still_house.sql.fetchval("SELECT next_due_at = '2199-08-20' FROM shared.schedules")
-
-
 async def test_a_butler_that_holds_its_own_row_keeps_no_other_butlers_lease(still_house: House) -> None:
     house, renewed = still_house, set[object]()
     scheduler, stopping, hang = Scheduler(), asyncio.Event(), asyncio.Event()
