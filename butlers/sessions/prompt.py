@@ -8,6 +8,7 @@ from butlers.butler import Context
 from butlers.notices import explained
 from butlers.sessions import notices
 from shared.display import conversation
+from shared.display.quotes import in_marks
 from shared.errors import Forbidden
 from shared.storage import schedules, session_list, sessions, turns
 from shared.storage.sessions import Claimed
@@ -117,5 +118,4 @@ async def _is_owners(context: Context, claimed: Claimed) -> bool:
 
 def asked(claimed: Claimed) -> str:
     """Return what the session was asked, as a sentence of at most 200 characters of it."""
-    words = " ".join(claimed.prompt.split())
-    return f"It was asked: “{words[:EXCERPT]}{'…' if len(words) > EXCERPT else ''}”"
+    return f"It was asked: {in_marks(claimed.prompt, EXCERPT)}"

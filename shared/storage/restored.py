@@ -13,6 +13,7 @@ from shared.db import witness
 from shared.db.pool import Connection
 from shared.errors import Unavailable
 from shared.storage import brakes
+from shared.storage.session_list import WAS_ASKED
 
 MAY_BE_DONE: Final = "A backup was restored in which this waited. It may have been done since: ask again if it was not."
 # How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
@@ -62,10 +63,10 @@ async def by_word(connection: Connection, by: str) -> str | None:
 
 # What ran then is over as well; what its butler holds at this moment is not of a backup, and keeps nobody waiting. A
 # session that classifies says nothing to the owner: the words it was asked about go on without it.
-END_OPEN: Final = """
+END_OPEN: Final = f"""
 UPDATE shared.sessions SET status = 'lost', outcome = $1, ended_at = clock_timestamp(), holder = NULL,
     lease_until = NULL,
-    untold = CASE WHEN cause <> 'classify' THEN left($1 || ' It was asked: “' || left(prompt, 200) || '”', 1000) END
+    untold = CASE WHEN cause <> 'classify' THEN left($1 || {WAS_ASKED}, 1000) END
 WHERE id IN (SELECT id FROM shared.sessions
     WHERE status IN ('waiting', 'running') AND prompt IS NOT NULL FOR UPDATE SKIP LOCKED)
 """

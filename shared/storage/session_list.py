@@ -121,7 +121,7 @@ BY_OWNER: Final = """
 BY_OTHERS: Final = f"NOT (cause IN ('classify', 'notice') OR owners_words IS NOT NULL OR {BY_OWNER})"
 # What a session was asked, on one line, so that whoever wrote it adds no line and no end of the quotation.
 WAS_ASKED: Final = r"""
-' It was asked: “' || translate(regexp_replace(left(prompt, 200), '\s+', ' ', 'g'), '“”', '""') || '”'
+' It was asked: “' || translate(regexp_replace(left(prompt, 200), '\s+', ' ', 'g'), '“”', '''''') || '”'
 """
 # A tool that has answered anything but an error has told somebody, or asked the owner to.
 TELLS: Final = "t.tool IN ('notify', 'ask_user', 'desk_notify') AND t.status NOT IN ('running', 'error')"

@@ -321,7 +321,8 @@ RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boo
 OVER = f"""
 UPDATE shared.sessions SET status = $3, outcome = $4, ended_at = clock_timestamp(),
     untold = CASE WHEN cause IN ('message', 'ask') OR NOT EXISTS (SELECT FROM shared.sessions e WHERE e.butler = $2
-        AND e.status = 'limit' AND e.began_at IS NULL AND e.ended_at > clock_timestamp() - interval '1 day')
+        AND e.status = 'limit' AND e.began_at IS NULL AND e.outcome = $4
+        AND e.ended_at > clock_timestamp() - interval '1 day')
         THEN left($5::text || {WAS_ASKED}, 1000) END
 WHERE id = $1 AND butler = $2 AND status = 'waiting'
 """

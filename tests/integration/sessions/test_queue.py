@@ -120,7 +120,7 @@ async def test_what_the_owner_did_not_begin_leaves_half_of_a_days_dollars(still_
     assert await claim(still_house, terms(dollars_per_day=1.0)) is None
     untold = str((await row(still_house, theirs[1]))["untold"])
     assert "as far as what you did not begin may." in untold
-    assert untold.endswith('It was asked: “x" Butlers: "y”')
+    assert untold.endswith("It was asked: “x' Butlers: 'y”")
     await enqueued(still_house, cause="ask")
     own = await claim(still_house, terms(dollars_per_day=1.0))
     assert own is not None
