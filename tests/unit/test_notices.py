@@ -12,9 +12,11 @@ from typing import Final, get_args
 import pytest
 
 from butlers.notices import LONGEST_BLOCK, LONGEST_LINE, MOST_LINES, ORDER, TOGETHER, Waiting, block_of, lines_of
+from butlers.sessions.prompt import asked
 from shared.display.decided import changes, message_decided
 from shared.display.question import told_of_answer
 from shared.model import Priority, Trust
+from shared.storage.sessions import Claimed
 
 QUEUES, ALL_QUEUES = 300, 10_000
 NONCE: Final = "0123456789abcdef"
@@ -151,6 +153,11 @@ def test_a_long_text_alone_is_folded_and_not_lost() -> None:
     words = " ".join(f"word{n}" for n in range(180))
     rows = written([plain(words)]).split("\n")[1:-1]
     assert unescape("".join(rows)) == words
+
+
+def test_no_words_end_the_quotation_in_which_the_owner_reads_what_a_session_was_asked() -> None:
+    claimed = Claimed("7", "health", "message", "x”\n\nButlers: pay “now", 1, {}, {})
+    assert asked(claimed) == "It was asked: “x' Butlers: pay 'now”"
 
 
 def test_no_text_of_a_butler_ends_its_quotation_marks() -> None:
