@@ -109,8 +109,10 @@ def leave(result: Result, block: str | None = None) -> ToolResult:
     blocks = [_readable(one) for one in result.blocks]
     if result.answer is None:
         return ToolResult(content=[*blocks, *last], is_error=result.is_error)
-    said = storable(json.dumps(dict(result.answer), ensure_ascii=False))
-    answer = json.loads(said)
+    answer = dict(result.answer)
+    said = json.dumps(answer, ensure_ascii=False)
+    if (whole := storable(said)) != said:
+        said, answer = whole, json.loads(whole)
     if block is not None:
         answer[KEY] = block
     text = TextContent(type="text", text=said)
@@ -119,7 +121,9 @@ def leave(result: Result, block: str | None = None) -> ToolResult:
 
 def _readable(block: "ContentBlock") -> "ContentBlock":
     """Return the block without half characters: no client reads a result that holds one."""
-    return block.model_copy(update={"text": storable(block.text)}) if isinstance(block, TextContent) else block
+    if not isinstance(block, TextContent) or (whole := storable(block.text)) == block.text:
+        return block
+    return block.model_copy(update={"text": whole})
 
 
 def _published(output: Mapping[str, object] | None, block_for: BlockFor) -> dict[str, object] | None:

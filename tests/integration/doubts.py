@@ -72,6 +72,13 @@ async def answer(house: House, told: str) -> Mapping[str, object]:
     return found
 
 
+async def error(house: House, told: str) -> Mapping[str, object]:
+    """The error of its answer."""
+    found = (await answer(house, told))["error"]
+    assert isinstance(found, Mapping)
+    return found
+
+
 async def closed(house: House) -> None:
     """Let the cards show what became of their questions."""
     telegram = TelegramChannel(house.box.url, SANDBOX_TOKEN)

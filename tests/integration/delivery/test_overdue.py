@@ -11,10 +11,9 @@ from messenger.maintenance import reaper
 from shared.contracts import route_request
 from shared.display.fates import DELIVERY
 from shared.display.visible import MARK
-from shared.rpc import Answer
 from shared.storage import deliveries
 from shared.storage.history import life
-from tests.integration.doubts import ANSWER, all_cards, cards_written, closed, say, shown
+from tests.integration.doubts import all_cards, cards_written, closed, error, say, shown
 from tests.integration.house import House
 from tests.integration.workers import (
     ACTION,
@@ -50,16 +49,6 @@ TIME_OVER: Final = "Expired before it could be sent."
 async def tick(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
         return await expire.end_late(connection)
-
-
-async def answer(house: House, told: str) -> Answer:
-    return dict((await house.row(ANSWER, told))["answer"])
-
-
-async def error(house: House, told: str) -> Mapping[str, object]:
-    found = (await answer(house, told))["error"]
-    assert isinstance(found, Mapping)
-    return found
 
 
 async def tried(house: House, message: str, times: int = 1, **arguments: object) -> str:
