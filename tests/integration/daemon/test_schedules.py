@@ -334,6 +334,23 @@ async def test_what_came_once_never_comes_again_and_what_was_missed_comes_in_ano
     assert list(map(tuple, due)) == [("daily", True), ("once", None)]
 
 
+# What is due next of an `at` without an offset where the computer starts in Tokyo, as its row was before, in Honolulu.
+@pytest.mark.parametrize(
+    ("was", "then"),
+    [("'2001-01-01'", "missed"), ("NULL", None), ("once_at", "waits")],
+)
+async def test_nine_oclock_is_kept_on_a_journey(still_house: House, was: str, then: str | None) -> None:
+    once = {"name": "one", "at": "2040-07-01T09:00", "tool": "count"}
+    await given(still_house, read_schedule(once, "Pacific/Honolulu"), was)
+    async with still_house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [read_schedule(once, "Asia/Tokyo")])
+    due = """
+        SELECT CASE next_due_at WHEN '2001-01-01' THEN 'missed' WHEN '2040-07-01T09:00+09' THEN 'waits'
+            ELSE next_due_at::text END FROM shared.schedules
+    """
+    assert await still_house.sql.fetchval(due) == then
+
+
 async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_sentence(still_house: House) -> None:
     await given(still_house, counting("daily", tool="cuont"))
     await looked(Owned(another(still_house)).hand)
