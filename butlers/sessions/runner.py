@@ -122,7 +122,7 @@ class Runner:
         timings = context.settings.timings
         async with context.db.work() as connection:
             needs = await sessions.needs(connection, context.name, timings.said_together, timings.session_lease)
-            if needs.noticed and not needs.waiting and place.setup.runtime.hears:
+            if needs.noticed and place.setup.runtime.hears:
                 await begin_one(connection, context.name, context.new_id)
         if needs.soon is not None and context.name not in self._heard_out:
             self._heard_out.add(context.name)

@@ -19,6 +19,7 @@ from butlers.runtime.command import CommandSettings
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import ScriptSettings, Step
 from butlers.sessions.course import Place, folder_of, remove_folder
+from butlers.sessions.notices import BEGINS
 from butlers.sessions.runner import MOST, Runner
 from butlers.sessions.settings import Setup
 from butlers.tools.desk_notify import popups
@@ -27,7 +28,8 @@ from shared.auth import keystore
 from shared.auth.tokens import Caller, Signer, mint_session_token
 from shared.db.pool import Record
 from shared.errors import ButlersError
-from shared.storage import contacts, rules, session_steps, sessions
+from shared.storage import contacts, notices, rules, session_steps, sessions
+from shared.storage.notices import Notice
 from shared.storage.rules import NewRule
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
@@ -125,6 +127,22 @@ async def test_butlers_take_turns_where_there_are_fewer_places(house: House, mes
         await until_it_is(house, last, "done")
     began = "SELECT butler FROM shared.sessions WHERE prompt = $1 ORDER BY began_at"
     assert [row["butler"] for row in await house.sql.fetch(began, message)] == ["greeter", "health", "greeter"]
+
+
+async def test_what_the_owner_answered_waits_for_nobody_else_s_sessions(house: House, message: str) -> None:
+    for _ in range(2):
+        last = await enqueue(house, message, "butler:health")
+    heard = place(house, [Step(wait=0.5)])
+    heard = replace(heard, setup=replace(heard.setup, runtime=replace(heard.setup.runtime, hears=True)))
+    async with house.context("messenger").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "answer", message, trust="owner", wakes=True))
+    await house.sql.execute(
+        "UPDATE shared.notices SET created_at = created_at - interval '1 hour' WHERE text = $1", message
+    )
+    async with Run(heard):
+        await until_it_is(house, last, "done")
+    began = "SELECT cause FROM shared.sessions WHERE prompt IN ($1, $2) ORDER BY began_at"
+    assert [row["cause"] for row in await house.sql.fetch(began, message, BEGINS)] == ["notice", *["butler:health"] * 2]
 
 
 async def test_what_the_owner_asks_has_places_that_nobody_else_takes(house: House, message: str) -> None:
