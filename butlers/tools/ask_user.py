@@ -99,9 +99,8 @@ async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
 async def write_question(context: Context, asked: AskedQuestion) -> None:
     """Write the question down for every surface; raise InvalidInput if its butler has too many open."""
     new, timings = asked.question, context.settings.timings
-    urgent = new.urgency == "high" and asked.waits is None
     waits = None if asked.waits is None else timedelta(seconds=asked.waits)
-    reminds = timings.question_lasts / 2 if urgent else None
+    reminds = timings.question_lasts / 2 if new.urgency == "high" else None
     async with context.db.work() as connection:
         quiet = None if new.urgency == "high" else context.settings.quiet_hours
         held = timedelta(0) if quiet is None else quiet.left(await _now(connection))

@@ -377,15 +377,15 @@ def called(message: str, **more: object) -> ToolCall:
 
 
 async def test_a_client_of_json_is_answered_before_it_gives_up(still_house: House, message: str) -> None:
-    """It waits no longer than other answers do, and the question stays open."""
+    """It waits no longer than other answers do, and the question stays open; an urgent one comes once more."""
     _, tool = by_hand(still_house, status_wait=0.3)
     async with asyncio.timeout(4):
-        result = await tool.handler(called(message, wait_for_response=True, timeout=5))
+        result = await tool.handler(called(message, urgency="high", wait_for_response=True, timeout=5))
     assert result.answer is not None
     assert result.answer["response"] == "timeout"
     row = await questions.one(still_house.sql, str(result.answer["question_id"]))
     assert row is not None
-    assert row["open"]
+    assert (row["open"], row["remind_at"] is None) == (True, False)
 
 
 async def test_a_client_that_waits_hears_signs_of_life(still_house: House, message: str) -> None:
