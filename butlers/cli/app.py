@@ -37,6 +37,7 @@ FILES: Final[Mapping[str, str]] = {
     "notify": "notify",
     "ask": "ask",
     "sessions": "sessions",
+    "schedules": "schedules",
     "history": "history",
     "mcp-config": "mcp_config",
     "status": "status",

@@ -39,8 +39,8 @@ from shared.storage import contacts, pairings, rules
 from shared.storage.rules import NewRule
 
 STAYS: Final = (
-    "What your butlers set themselves in the sandbox stays, such as schedules: look at each butler's page on the "
-    "console."
+    "What your butlers set themselves in the sandbox stays, such as schedules: remove on each butler's page in the "
+    "console what you do not want."
 )
 # What is kept, and how a person is asked for it; what is secret is not shown while it is typed.
 QUESTIONS: Final[Mapping[str, tuple[str, bool]]] = {

@@ -1,4 +1,4 @@
-"""The page of one butler: its schedules and sessions, kept live, and the button that stops one."""
+"""The page of one butler: its schedules and sessions, kept live, and the buttons that end one."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ from butlers.console.queries import sessions as queries
 from butlers.console.session import House, Session, demand_csrf, page, read_form
 from shared.display.day_bar import KEY, day_bar
 from shared.errors import InvalidInput
-from shared.storage import session_list, sessions, state
+from shared.storage import schedules, session_list, sessions, state
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 OVER: Final = "This session has ended."
@@ -24,10 +24,15 @@ async def show(house: House, request: Request, session: Session) -> Response:
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
-    """Have one session stopped, whose process is ended within seconds."""
+    """Have one session stopped, whose process is ended within seconds, or a schedule removed that the butler made."""
     form = await read_form(request)
     demand_csrf(house, session, form)
-    name, session_id = _name(request), _uuid(form.get("stop", ""))
+    name = _name(request)
+    if "remove" in form:
+        async with house.context.db.work() as connection:
+            await schedules.remove_own(connection, name, form["remove"])
+        return RedirectResponse(f"/butlers/{name}", status_code=303)
+    session_id = _uuid(form.get("stop", ""))
     async with house.context.db.work() as connection:
         found = await session_list.one(connection, session_id)
         if found is None or found["butler"] != name:

@@ -45,6 +45,8 @@ class Timed:
     due: str
     next: str
     last: str
+    # The name by which the owner may remove it, which the butler set itself; "" for the file's.
+    own: str
 
 
 KNOWN: Final = """
@@ -80,6 +82,7 @@ def _timed(row: Record) -> Timed:
         f"{in_line(row['cron'])} in {row['zone']}" if row["cron"] else "once",
         moment(row["next_due_at"]) or "never again",
         f"{last} {visible(row['last_outcome'] or '')}".strip(),
+        row["name"] if row["source"] == "tool" else "",
     )
 
 

@@ -237,6 +237,8 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "rules revoke": [Run((HOSTILE,), 1)],
     "rules test": [Run((RULE,)), Run((HOSTILE,), 1)],
     "run": [Run((HOSTILE,), 1), Run(("health", "--fleet", "{folder}/hostile"), 1)],
+    "schedules list": [Run(("health",)), Run((HOSTILE,))],
+    "schedules remove": [Run(("health", HOSTILE), 1)],
     "sessions list": [Run(says="running"), Run(("--butler", HOSTILE))],
     "sessions show": [Run((DONE,), says="running"), Run((HOSTILE,), 1)],
     "sessions stop": [Run((HOSTILE,), 1), Run((DONE,))],

@@ -1,6 +1,7 @@
 """The page of a butler: its sessions as they run, and the button that stops one."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
@@ -61,6 +62,22 @@ async def test_its_schedules_show_what_is_due_and_how_it_went(house: House, cons
     shown = plain(html)
     assert "morning 0 7 * * * in Europe/Berlin next 2199-01-02 06:00:00 UTC Asks: <b>Well?</b>" in shown
     assert "tea once next never again Calls notify. Last 2026-01-01 08:00:00 UTC: failed It was refused." in shown
+
+
+async def test_the_owner_removes_what_a_butler_has_set_itself_and_the_file_s_stay(
+    house: House, console: Running
+) -> None:
+    morning = schedules.Schedule(name="dawn", zone="UTC", cron="0 5 * * *", prompt="Well?")
+    due = datetime(2199, 1, 2, 5, tzinfo=UTC)
+    await schedules.follow(house.sql, "greeter", morning, due)
+    await schedules.add_own(house.sql, "greeter", replace(morning, name="each-minute"), due)
+    html = await page(console, "/butlers/greeter")
+    assert 'name="remove" value="each-minute"' in html
+    assert 'name="remove" value="dawn"' not in html
+    for name in ("each-minute", "dawn"):
+        assert (await console.post("/butlers/greeter", **fields(html) | {"remove": name})).status == 303
+    left = await house.sql.fetch("SELECT name FROM shared.schedules WHERE name IN ('dawn', 'each-minute')")
+    assert [row["name"] for row in left] == ["dawn"]
 
 
 async def test_the_button_asks_for_the_end_once(house: House, console: Running, message: str) -> None:
