@@ -23,6 +23,7 @@ from butlers.daemon.assembly import Plan
 from butlers.daemon.connection_limits import BoundedConnection, bounded
 from butlers.daemon.process import Process, Served, drain
 from butlers.daemon.sockets import demand_ready
+from butlers.setup import migrate
 from shared.config.settings import Settings
 from shared.errors import Misconfigured
 from shared.loops import apart, first_of, pause, supervise
@@ -85,12 +86,14 @@ async def serve(
     """
     demand_ready(plan.settings)
     stopping, reason = asyncio.Event(), [signal.SIGTERM]
+    outdated: list[Misconfigured] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_stop, stopping, reason, number))
     async with AsyncExitStack() as stack:
         process = await _assemble(plan, stack, stopping)
-        loops: list[Loop] = [*process.loops, partial(say_time, process), *beside]
+        own: list[Loop] = [partial(say_time, process), partial(end_before_a_later, process, outdated)]
+        loops: list[Loop] = [*process.loops, *own, *beside]
         tasks = [asyncio.create_task(supervise(one, stopping, log)) for one in loops]
         for one in process.served.values():
             process.start(one)
@@ -104,6 +107,8 @@ async def serve(
         finally:
             stopping.set()
             await drain([*process.served.values()], tasks, DRAIN_SECONDS[reason[0]])
+    if outdated:
+        raise outdated[0]
 
 
 async def say_time(process: Process, stopping: asyncio.Event) -> None:
@@ -112,6 +117,24 @@ async def say_time(process: Process, stopping: asyncio.Event) -> None:
         date = (b"date", formatdate(usegmt=True).encode())
         for one in process.served.values():
             one.server.server_state.default_headers = [date, *one.server.config.encoded_headers]
+
+
+async def end_before_a_later(process: Process, outdated: list[Misconfigured], stopping: asyncio.Event) -> None:
+    """Stop this process, and note why, once a later program has brought the schema up.
+
+    INVARIANT: nobody decides for long by a gate that knows less than the one the owner has installed.
+    """
+    known = migrate.head()  # before a later program's files may lie in this one's place
+    while not await pause(stopping, process.plan.settings.timings.heartbeat):
+        contexts = [one.daemon.context for one in process.served.values() if one.daemon.context is not None]
+        try:
+            with apart(log, "the schema's number was not read", through=(Misconfigured,)):
+                for context in contexts[:1]:
+                    async with context.db.work() as connection:
+                        migrate.demand_not_newer(await migrate.schema_version(connection), known)
+        except Misconfigured as later:
+            outdated.append(later)
+            stopping.set()
 
 
 async def _at_hangup(process: "Process", on_hangup: "Hangup") -> None:

@@ -125,11 +125,14 @@ class Fleet:
 
     async def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> list[int]:
         """Send the signal to every process of that name and wait for their ends; the exit codes."""
-        await self._drop_clients()
-        gone = self.running.pop(name)
-        for process in gone:
+        for process in self.running[name]:
             process.send(number)
-        return [await process.wait() for process in gone]
+        return await self.ends(name)
+
+    async def ends(self, name: str) -> list[int]:
+        """Wait until every process of that name has ended; the exit codes."""
+        await self._drop_clients()
+        return [await process.wait() for process in self.running.pop(name)]
 
     async def restart(self, name: str) -> None:
         """Start it again after `kill`."""
