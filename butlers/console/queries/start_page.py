@@ -56,6 +56,17 @@ class Uncertain:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtfulCall:
+    """One call of a tool that may or may not have run."""
+
+    action_id: str
+    butler: str
+    tool: str
+    says: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One instance of a daemon; `state` is ready, silent, starting, draining or gone."""
 
@@ -92,6 +103,7 @@ class Start:
     questions: tuple[Listed, ...]
     uncertain: tuple[Uncertain, ...]
     uncertain_total: int
+    doubtful: tuple[DoubtfulCall, ...]
     # What was let out and did not go, in the last day.
     not_delivered: int
     daemons: tuple[Seen, ...]
@@ -109,6 +121,7 @@ class Start:
             (self.waiting_total, "message needs your approval", "messages need your approval"),
             (len(self.questions), "question for you", "questions for you"),
             (self.uncertain_total, "delivery is unconfirmed", "deliveries are unconfirmed"),
+            (len(self.doubtful), "tool call may or may not have run", "tool calls may or may not have run"),
             (self.not_delivered, "message was not delivered", "messages were not delivered"),
             (self.silent, "daemon is not responding", "daemons are not responding"),
         )
@@ -160,6 +173,12 @@ FROM messenger.deliveries d
 WHERE d.status = 'uncertain' AND d.class <> 'card'
 ORDER BY d.created_at DESC, d.id LIMIT 20
 """
+DOUBTFUL = f"""
+SELECT a.id::text, a.origin_butler, a.tool_name, c.says,
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.requested_at))::float8 AS age
+FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+WHERE a.status = 'uncertain' ORDER BY a.requested_at DESC, a.id LIMIT {ON_A_PAGE}
+"""
 NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
 WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
@@ -190,6 +209,7 @@ async def start(connection: Connection) -> Start:
     """Read everything the start page shows, as of now."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
+    doubtful = await connection.fetch(DOUBTFUL)
     not_delivered = await connection.fetchval(NOT_DELIVERED, STANDARD.end_counted)
     daemons = await connection.fetch(DAEMONS, STANDARD.instance_counts, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
@@ -199,6 +219,7 @@ async def start(connection: Connection) -> Start:
         questions=await open_questions(connection),
         uncertain=tuple(map(_uncertain, uncertain)),
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
+        doubtful=tuple(map(_doubtful, doubtful)),
         not_delivered=not_delivered,
         daemons=tuple(map(_seen, daemons)),
         told=tuple([await _told(connection, row) for row in told]),
@@ -257,6 +278,16 @@ def _uncertain(row: Record) -> Uncertain:
         name=in_line(row["name"] or ""),
         address=in_line(row["address"]),
         excerpt=excerpt(row["message"] or ""),
+        since=ago(row["age"]),
+    )
+
+
+def _doubtful(row: Record) -> DoubtfulCall:
+    return DoubtfulCall(
+        action_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        tool=in_line(row["tool_name"]),
+        says=excerpt(row["says"]),
         since=ago(row["age"]),
     )
 

@@ -102,6 +102,7 @@ async def test_the_owner_has_a_call_of_unknown_outcome_run_again_and_then_leaves
 async def test_the_owner_says_on_the_page_or_the_command_line_that_it_ran(garden: Garden, bed: str) -> None:
     page_of, line = await left_in_doubt(garden, f"{bed} a"), await left_in_doubt(garden, f"{bed} b")
     async with signed_in(garden.house) as console:
+        assert f'<a href="/approvals/{page_of}">Resolve</a>' in await page(console, "/")
         html = await page(console, f"/approvals/{page_of}")
         sent = {"csrf": fields(html)["csrf"], "word": "ran"}
         assert (await console.post(f"/approvals/{page_of}", **sent, attempt="2")).status == 409
