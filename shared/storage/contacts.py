@@ -235,6 +235,7 @@ WHERE active AND expired_at IS NULL AND (expires_at IS NULL OR expires_at > cloc
     AND strpos(lower(arg_constraints ->> 'contact_id'), $1::uuid::text) > 0
 UNION ALL SELECT 'brake', left(id::text, 8) FROM shared.brakes
 WHERE contact_id = $1 AND lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp())
+UNION ALL SELECT 'route', left(id::text, 8) FROM switchboard.routing_rules WHERE contact_id = $1
 UNION ALL SELECT 'message', left(n.id::text, 8) FROM shared.notifications n
 WHERE n.whom = 'contact:' || $1::uuid::text AND (n.status = 'queued' OR EXISTS (SELECT FROM shared.pending_actions a
     WHERE a.notification_id = n.id AND a.status = 'pending'))
@@ -258,7 +259,7 @@ async def remove_contact(connection: Connection, contact_id: str, *, surface: st
     if named := [f"{row['what']} {row['id']}" for row in await connection.fetch(STILL_NAMED, key)]:
         raise InvalidInput(
             f"{person['name']} cannot be removed, as this still names the contact: {', '.join(named)}.",
-            "Revoke the rule, lift the brake, or deny the message first.",
+            "Revoke the rule, lift the brake, end the route, or deny the message first.",
         )
     for entry in await connection.fetch(FORGET_ALL, key):
         await _record(connection, "address_removed", str(key), entry["type"], entry["value"], surface)

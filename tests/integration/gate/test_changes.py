@@ -122,14 +122,16 @@ async def test_a_contact_stays_while_a_rule_a_brake_or_a_waiting_message_names_i
     bo = await house.contact("Bo Named", telegram=new_chat())
     rule = (await said(house, "rules", "add", "--to", bo, "--butler", "health", "--deny")).strip()
     await said(house, "brake", "on", "--contact", bo)
+    await said(house, "routes", "allow", "greeter", bo)
     asked = await house.notify(message=message, contact_id=bo)
     await house.sql.execute(WITHOUT_A_QUESTION, asked["notification_id"])
     waiting = f"message {str(asked['notification_id'])[:8]}"
     refused = await tried(house, "contacts", "remove", bo)
     assert "Bo Named cannot be removed, as this still names the contact: " in refused
-    assert all(what in refused for what in (f"rule {rule[:8]}", "brake ", waiting))
+    assert all(what in refused for what in (f"rule {rule[:8]}", "brake ", "route ", waiting))
     await said(house, "rules", "revoke", rule)
     await said(house, "brake", "off", "--contact", bo)
+    await said(house, "routes", "remove", refused.partition("route ")[2][:8])
     assert f"names the contact: {waiting}. Revoke the rule" in await tried(house, "contacts", "remove", bo)
     await said(house, "approvals", "deny", str(asked["action_id"]))
     await said(house, "contacts", "remove", bo)
