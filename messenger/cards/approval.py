@@ -16,14 +16,14 @@ from shared.channels import CHANNELS, realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
-from shared.display import approval
+from shared.display import approval, decided
 from shared.display.approval import Asked
 from shared.display.owner import Sheet
 from shared.errors import ButlersError
 from shared.gate.approval_request import asked
 from shared.gate.delays import SENDING, approved
 from shared.gate.evaluate import Evaluation, evaluate
-from shared.gate.owner_decision import OwnerDecision, apply, denied
+from shared.gate.owner_decision import OwnerDecision, apply
 from shared.model import Decision, Finding
 from shared.storage import deliveries, pending_actions, standing
 from shared.storage.pending_actions import Revision, Why
@@ -143,7 +143,7 @@ async def outcome(connection: Connection, card: Record) -> str:
     if card["status"] == "approved":
         return await _on_its_way(connection, card["notification_id"])
     if card["status"] == "denied":
-        return denied(begun=await deliveries.begun(connection, card["notification_id"]))
+        return decided.denied(begun=await deliveries.begun(connection, card["notification_id"]))
     if card["status"] in TOLD_BY_ITS_ANSWER:
         answer = await standing.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:

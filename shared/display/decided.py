@@ -63,3 +63,8 @@ def _changes(before: str, after: str) -> Iterator[str]:
                 yield f"{old} is now {new}"
             else:
                 yield f"{old} is gone" if gone else f"{new} is added"
+
+
+def denied(*, begun: bool) -> str:
+    """Return what is shown of a no: it stops what is left, and calls nothing back."""
+    return f"Denied.{' Part of it was sent before and may have arrived.' if begun else ''}"

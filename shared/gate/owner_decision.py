@@ -5,6 +5,7 @@ to the bytes rendered in this very transaction; if they are not what the card sh
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -155,7 +156,7 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
     await _ask_anew(connection, action, change)
     row = await notifications.locked(connection, action["notification_id"])
-    await _tell_of_message(connection, "changed, and has yet to approve,", row or action, action["id"], wakes=False)
+    await _tell_of_message(connection, "changed, and has yet to approve,", row or action, change)
     return Outcome("edited", "Saved. Nothing has been sent yet; you are asked to approve the new text.")
 
 
@@ -224,7 +225,7 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
     await tell(connection, "released")
     await tell(connection, "cards")
-    await _tell_of_message(connection, "approved", judged.row, action["id"])
+    await _tell_of_message(connection, "approved", judged.row, word)
     return Outcome("approved", approved(judged.action, judged.facts))
 
 
@@ -239,34 +240,30 @@ async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> 
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
     row = await notifications.locked(connection, notification_id)
-    await _tell_of_message(connection, "denied", row or action, action["id"], reason=word.reason)
+    await _tell_of_message(connection, "denied", row or action, word)
     await tell(connection, "cards")
-    return Outcome("denied", denied(begun=begun))
+    return Outcome("denied", decided.denied(begun=begun))
 
 
-async def _tell_of_message(  # a decision
-    connection: Connection, verb: str, row: Record, about: str, *, reason: str | None = None, wakes: bool = True
-) -> None:
-    """Tell the message's butler what the owner decided, with the text that counts and what was changed of it."""
-    try:
-        now, asked = notifications.envelope_of(row), NotifyEnvelope.model_validate(row["envelope"])
-    except (ButlersError, ValidationError):  # what cannot be read is decided all the same
-        said = decided.message_decided(verb, f"your message {row['id']}", None, None, reason)
-    else:
-        text, what = now.delivery.message or now.delivery.emoji, f"your {now.delivery.channel} message {row['id']}"
-        said = decided.message_decided(verb, what, text, asked.delivery.message, reason)
-    await tell_butler(connection, row["origin_butler"], about, said, wakes=wakes)
+async def _tell_of_message(connection: Connection, verb: str, row: Record, word: OwnerDecision | Edit) -> None:
+    """Tell the message's butler what the owner decided, with the text that counts and what was changed of it.
+
+    What anybody may have said in the sandbox is told nobody as the owner's word while a channel reaches people.
+    """
+    if await realms.is_played(connection, word.surface):
+        return
+    what, text, before = f"your message {row['id']}", None, None  # what cannot be read is decided all the same
+    with suppress(ButlersError, ValidationError):
+        now, asked = notifications.envelope_of(row).delivery, NotifyEnvelope.model_validate(row["envelope"]).delivery
+        what, text, before = f"your {now.channel} message {row['id']}", now.message or now.emoji, asked.message
+    said = decided.message_decided(verb, what, text, before, getattr(word, "reason", None))
+    await tell_butler(connection, row["origin_butler"], word.action_id, said, wakes=isinstance(word, OwnerDecision))
 
 
 async def tell_butler(connection: Connection, butler: str, about: str, said: str, *, wakes: bool = True) -> None:
     """Tell a butler what the owner decided of what it asked, in the caller's transaction."""
     told = Notice("owner", "decision", said, key=str(about), trust="owner", priority="high", wakes=wakes)
     await notices.add(connection, butler, told)
-
-
-def denied(*, begun: bool) -> str:
-    """Return what is shown of a no: it stops what is left, and calls nothing back."""
-    return f"Denied.{' Part of it was sent before and may have arrived.' if begun else ''}"
 
 
 async def _ask_again(connection: Connection, word: OwnerDecision, action: Record, judged: Evaluation) -> Outcome:

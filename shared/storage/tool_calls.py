@@ -219,7 +219,10 @@ SELECT
             OR clock_timestamp() < b.lifted_at + $6::interval)) AS restored,
     (SELECT extract(epoch FROM max(decided_at) + $5::interval)::float8 FROM (
         SELECT status, decided_at FROM shared.pending_actions WHERE origin_butler = $1 AND tool_name = $2
-            AND notification_id IS NULL AND decided_by IS NOT NULL ORDER BY decided_at DESC LIMIT 3) last
+            AND notification_id IS NULL AND decided_by IS NOT NULL
+            AND decided_at > coalesce((SELECT min(changed_at) FROM shared.channels WHERE realm <> 'sandbox'),
+                '-infinity')
+        ORDER BY decided_at DESC LIMIT 3) last
         HAVING count(*) = 3 AND bool_and(status = 'denied') AND max(decided_at) > clock_timestamp() - $5::interval)
         AS cools_until,
     EXISTS (SELECT FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)

@@ -249,3 +249,18 @@ async def test_once_the_missing_identifier_is_there_it_is_asked_anew_and_goes_ou
     told = (await house.row(ACTION_BY_ID, answer["action_id"]))["notification_id"]
     assert await house.settled(told, "ok", "error") == "ok"
     assert [line["to"] for line in house.sent(message)] == [chat]
+
+
+async def test_a_press_in_the_sandbox_is_nobody_s_word_while_a_channel_is_live(house: House, message: str) -> None:
+    """Anybody of this computer presses there; its butler would act on it as on the owner's."""
+    live = "UPDATE shared.channels SET realm = $1 WHERE channel = 'email'"
+    told = "SELECT count(*) FROM shared.notices WHERE source = 'owner' AND key = $1"
+    for realm, words in (("butlers@mail.test", 0), ("sandbox", 1)):
+        answer, _ = await parked(house, f"{message} {words}")
+        card = await card_of(house, f"{message} {words}")
+        await house.sql.execute(live, realm)
+        try:
+            assert (await house.press(card))["outcome"] == "approved"
+        finally:
+            await house.sql.execute(live, "sandbox")
+        assert await house.sql.fetchval(told, str(answer["action_id"])) == words

@@ -313,6 +313,13 @@ async def test_after_three_noes_a_tool_is_not_asked_about_for_a_while(garden: Ga
         asked = await garden.call("flood", bed=bed, n=n)
         await garden.house.decide(asked["action_id"], approve=False)
     assert "three times in a row" in json.dumps(await garden.call("flood", bed=bed, n=3))
+    # Where a channel has become live, what was said before may have been said by anybody.
+    live = "UPDATE shared.channels SET realm = $1, changed_at = clock_timestamp() WHERE channel = 'email'"
+    await garden.house.sql.execute(live, "butlers@mail.test")
+    try:
+        assert (await garden.call("flood", bed=bed, n=4))["status"] == "pending_approval"
+    finally:
+        await garden.house.sql.execute(live, "sandbox")
 
 
 async def test_no_argument_forges_a_line_of_the_card(garden: Garden, bed: str) -> None:
