@@ -107,8 +107,9 @@ class Tool:
 
 def unfit(tools: Mapping[str, Tool], name: str, arguments: Arguments) -> Iterator[tuple[str, str]]:
     """Yield each reason why this call of a butler's own tool cannot be made, with its remedy. Pure."""
-    if name not in tools:
-        yield f"the butler has no tool `{name}`.", nearest(name, [*tools]) or f"Choose from: {', '.join(tools)}."
+    own = [tool.name for tool in tools.values() if not tool.hop]
+    if name not in own:
+        yield f"the butler has no tool `{name}`.", nearest(name, own) or f"Choose from: {', '.join(own)}."
         return
     known = tools[name].parameters.get("properties")
     named = [*known] if isinstance(known, Mapping) else [*arguments]

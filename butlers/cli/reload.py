@@ -16,7 +16,7 @@ from typing import Final
 
 from butlers import fleet
 from butlers.butler import Context, NoConfig, joined, unfit
-from butlers.daemon.assembly import TOPICS
+from butlers.daemon.assembly import TOPICS, parts_of
 from butlers.daemon.host import Hangup
 from butlers.daemon.process import Process
 from butlers.modules import loader
@@ -55,11 +55,11 @@ def _unfit_calls(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured
     """
     from butlers.daemon.app import CORE  # noqa: PLC0415  # it brings a server of MCP along
 
-    parts = [loader.built(one, context) for one in loader.load(entry)]
-    core = [module.build(context, NoConfig()) for module in CORE]
-    known = {tool.name: tool for tool in joined([*core, *parts]).tools}
-    if not all(part.tools or part.loops for part in parts):
+    modules = loader.load(entry)
+    if not all(part.tools or part.loops for part in (loader.built(one, context) for one in modules)):
         return
+    core = [module.build(context, NoConfig()) for module in CORE]
+    known = {tool.name: tool for tool in joined([*core, parts_of(modules, entry, context)]).tools}
     for one in entry.schedules:
         where = f"{entry.name}: [[schedules]] {one.name}:"
         if one.tool is not None:

@@ -220,7 +220,7 @@ class Assembly:
             butler = Butler(
                 name,
                 entry.description,
-                build=partial(_parts, loader.load(entry), entry),
+                build=partial(parts_of, loader.load(entry), entry),
                 persona=entry.persona.strip(),
                 has_runtime=entry.runtime is not None,
             )
@@ -240,7 +240,7 @@ class Assembly:
         return daemon
 
 
-def _parts(modules: Sequence[loader.Loaded], entry: fleet.Entry, context: Context) -> Components:
+def parts_of(modules: Sequence[loader.Loaded], entry: fleet.Entry, context: Context) -> Components:
     """Make what a butler of the fleet has beside the core tools."""
     from butlers.tools import ask_butler, desk_notify  # noqa: PLC0415  # they bring MCP's types along
 

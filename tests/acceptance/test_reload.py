@@ -160,7 +160,8 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     butler(house, "greeter", f'[[schedules]]\nname = "a"\n{called.replace("chanel", "message = 5, channel")}')
     code, _, err = await house.butlers("fleet", "check")
     assert "[[schedules]] a: `arguments`: the tool `notify` cannot take them: `message`: 5 is not of type" in err
-    butler(house, "greeter", 'calls = ["health"]\n')
+    asked = 'tool = "ask_butler"\narguments = { butler = "health", prompt = "How was the night?" }\n'
+    butler(house, "greeter", f'calls = ["health"]\n[[schedules]]\nname = "a"\ncron = "1 * * * *"\n{asked}')
     butler(house, "health")
     code, out, _ = await house.butlers("fleet", "check")
     assert (code, out) == (0, "2 butlers, no mistake: greeter, health.\n")

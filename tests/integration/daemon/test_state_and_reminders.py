@@ -147,6 +147,7 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
     ("tool", "arguments", "said"),
     [
         ("mcp__health__notify", {}, "The butler has no tool `mcp__health__notify`."),
+        ("route.execute", {}, "The butler has no tool `route.execute`."),
         (
             "notify",
             {"message": "x"},
