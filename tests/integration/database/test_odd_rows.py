@@ -15,6 +15,7 @@ from shared.contracts import route_request
 from shared.db import dsn
 from tests.integration.house import House, Rows, opened
 from tests.integration.workers import ACTION, admitted, new_chat
+from tests.privileges.matrix import SCHEMAS
 from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -488,3 +489,23 @@ async def test_rows_of_before_that_the_checks_refuse_are_put_right(still_house: 
     assert kept == {("Oat", "Soy"): len(found) - 2, ("Yes", "No", "Maybe"): 1, ("Yes", "No"): 1}
     assert {row["about"] for row in found} == {'{"repo": "butlers"}', "{}"}
     assert Counter(row["status"] for row in found) == {"open": len(ODD_ASKED), "withdrawn": len(FAR)}
+
+
+LONG_WORDS: Final = import_module("migrations.versions.0088_inbox_bounds")
+UNCHECKED: Final = """
+SELECT conname FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
+WHERE n.nspname = ANY ($1) AND NOT convalidated
+"""
+
+
+async def test_every_check_holds_for_what_was_there_before_it(still_house: House) -> None:
+    """One row that it refuses would stop each statement that changes others beside it."""
+    assert await still_house.sql.fetch(UNCHECKED, list(SCHEMAS)) == []
+    connection = await asyncpg.connect(still_house.dsn)
+    try:
+        await connection.execute("BEGIN; ALTER TABLE switchboard.inbox DROP CONSTRAINT as_long_as_it_may_come")
+        await connection.execute(statement("inbox", {**CAME, "text": long(150_000)}, "switchboard"))
+        await connection.execute(LONG_WORDS.INBOX)
+        assert await connection.fetchval("SELECT count(*) FROM switchboard.inbox WHERE length(text) > 100000") == 0
+    finally:
+        await connection.close()
