@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from butlers.butler import Context, Result, Tool
-from butlers.schedules import NO_CLOCK_IS_RIGHT_BEFORE, Turn, first_due, turn
+from butlers.schedules import NO_CLOCK_IS_RIGHT_BEFORE, Turn, first_due, has_travelled, turn
 from butlers.sessions.runner import tell_owner
 from shared.db.pool import BRIEFLY, Connection
 from shared.display.quotes import in_marks
@@ -109,10 +109,8 @@ class Scheduler:
                 await follow(connection, context.name, hand.file)
             hand.file = None
         room = BATCH - len(hand.held)
-        claimed: list[Occurrence] = []
         async with context.db.work() as connection:
-            if room > 0:
-                claimed = await claim(connection, context, room, hand.held)
+            claimed = await claim(connection, context, room, hand.held) if room > 0 else []
             wait = await schedules.seconds_until_next(connection, context.name)
             untold = not hand.thinks and await end_unrun(connection, context)
         if untold:
@@ -161,8 +159,10 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     INVARIANT: what repeats is due no later than at its first time from now, whatever a wrong clock has written.
     """
     now = await schedules.now(connection)
+    before = {row["name"]: schedules.schedule_of(row) for row in await schedules.of(connection, butler)}
     for one in wanted:
-        await schedules.follow(connection, butler, one, first_due(one, now))
+        travelled = has_travelled(before.get(one.name), one)
+        await schedules.follow(connection, butler, one, first_due(one, now), travelled=travelled)
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
     for row in await schedules.of(connection, butler) if now > NO_CLOCK_IS_RIGHT_BEFORE else ():
         # Without what has passed, it is next due at its first time from now.

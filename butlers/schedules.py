@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -99,6 +100,19 @@ def first_due(schedule: Schedule, now: datetime) -> datetime | None:
         return next_due(schedule.cron, schedule.zone, now)
     assert schedule.at is not None  # noqa: S101  # the row's own CHECK: one of the two
     return schedule.at if schedule.at > now - LATE else None
+
+
+def has_travelled(before: Schedule | None, schedule: Schedule) -> bool:
+    """Return whether both come once, at the same time by the clock on the wall, each in a zone of its own."""
+    if before is None or before.at is None or schedule.at is None or before.zone == schedule.zone:
+        return False
+    with suppress(*UNREADABLE):  # a row's zone may be none
+        return _on_the_wall(before.at, before.zone) == _on_the_wall(schedule.at, schedule.zone)
+    return False
+
+
+def _on_the_wall(at: datetime, zone: str) -> datetime:
+    return at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ async def now(connection: Connection) -> datetime:
 
 # What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence. Another zone, as of a
 # computer that travelled, changes nothing of an instant, and takes away nothing that was missed; what waits for nine
-# o'clock comes at nine o'clock there, and what came at nine o'clock does not come again.
+# o'clock ($11) comes at nine o'clock there, and what came at nine o'clock does not come again.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -64,15 +64,19 @@ ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, 
     next_due_at = CASE WHEN s.once_at = EXCLUDED.once_at
         OR (s.cron = EXCLUDED.cron AND (s.zone = EXCLUDED.zone OR s.next_due_at <= clock_timestamp()))
         THEN s.next_due_at
-        WHEN s.zone <> EXCLUDED.zone AND s.once_at AT TIME ZONE s.zone = EXCLUDED.once_at AT TIME ZONE EXCLUDED.zone
-        THEN CASE WHEN s.next_due_at > clock_timestamp() THEN EXCLUDED.once_at ELSE s.next_due_at END
+        WHEN $11 THEN CASE WHEN s.next_due_at > clock_timestamp() THEN EXCLUDED.once_at ELSE s.next_due_at END
         ELSE EXCLUDED.next_due_at END
 """
 
 
-async def follow(connection: Connection, butler: str, schedule: Schedule, due: datetime | None) -> None:
-    """Write a schedule of the butler's file, due next then if it is new or its time was changed."""
-    await connection.execute(FOLLOW, butler, *_columns(schedule), due)
+async def follow(
+    connection: Connection, butler: str, schedule: Schedule, due: datetime | None, *, travelled: bool = False
+) -> None:
+    """Write a schedule of the butler's file, due next then if it is new or its time was changed.
+
+    `travelled` says that its time is the row's by the clock on the wall, and the zone another.
+    """
+    await connection.execute(FOLLOW, butler, *_columns(schedule), due, travelled)
 
 
 # Its trigger takes the row away.

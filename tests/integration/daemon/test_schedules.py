@@ -337,7 +337,7 @@ async def test_what_came_once_never_comes_again_and_what_was_missed_comes_in_ano
 # What is due next of an `at` without an offset where the computer starts in Tokyo, as its row was before, in Honolulu.
 @pytest.mark.parametrize(
     ("was", "then"),
-    [("'2001-01-01'", "missed"), ("NULL", None), ("once_at", "waits")],
+    [("'2001-01-01'", "missed"), ("NULL", None), ("once_at", "waits"), ("NULL, zone = 'nowhere'", "waits")],
 )
 async def test_nine_oclock_is_kept_on_a_journey(still_house: House, was: str, then: str | None) -> None:
     once = {"name": "one", "at": "2040-07-01T09:00", "tool": "count"}
