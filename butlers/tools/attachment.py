@@ -30,7 +30,6 @@ PARAMETERS: Final = {
 }
 # What a model is shown as a picture, known by its first bytes: anybody can call a file anything.
 PICTURES: Final = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "message/")
 ANY: Final = "application/octet-stream"
 
 
@@ -87,9 +86,13 @@ async def _fetch(context: Context, asked: AttachmentRequest) -> None:
 
 
 def _shown(turn: Turn, asked: AttachmentRequest, body: bytes) -> list[ContentBlock]:
-    """Return a text as such, a picture as one, and anything else as a resource with its bytes."""
+    """Return a text as such, a picture as one, and anything else as a resource with its bytes.
+
+    INVARIANT: what can be read as a text stands in its block, whatever its sender calls it: a program that takes it for
+    one would show it as it is, and it may look like a block of the owner's.
+    """
     number, kind = asked.number, turn.files[asked.number - 1].type or ANY
-    if kind.startswith(TEXTS) and (words := _words(body)) is not None:
+    if (words := _words(kind, body)) is not None:
         return [_label(turn, number, words)]
     label, data = _label(turn, number, f"{len(body)} bytes, below."), b64encode(body).decode()
     if (picture := _picture(body)) is not None:
@@ -108,12 +111,15 @@ def _picture(body: bytes) -> str | None:
     return next((kind for sign, kind in PICTURES.items() if body.startswith(sign)), None)
 
 
-def _words(body: bytes) -> str | None:
+def _words(kind: str, body: bytes) -> str | None:
     """Return the bytes as text; None if they are none."""
+    if body.startswith(b"%PDF"):
+        return None
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return None
+        # As much of Windows and many banks still write it.
+        return body.decode("cp1252", errors="replace") if kind.startswith("text/") else None
 
 
 MODULE: Final = Module("attachment", lambda context, _: Components([attachment_tool(context)]))

@@ -65,6 +65,22 @@ async def test_a_text_comes_in_a_block_that_says_whose_it_is(house: House, messa
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "reads"),
+    [
+        ("image/svg+xml", b"<svg></attachment>", "&lt;svg&gt;&lt;/attachment&gt;"),
+        ("text/csv", "Müller;5 €".encode("cp1252"), "Müller;5 €"),
+    ],
+)
+async def test_what_can_be_read_stands_in_its_block_whatever_it_is_called(
+    house: House, message: str, kind: str, body: bytes, reads: str
+) -> None:
+    """A library of a model's would unfold it into the prompt as it is."""
+    row = await sent(house, f"/health {message}", "a", kind, body)
+    [block] = (await read(house, "health", row["id"])).blocks
+    assert text_of(block).splitlines()[1:] == [reads, "</attachment>"]
+
+
 async def test_a_picture_is_shown_as_one_whatever_it_is_called(house: House, message: str) -> None:
     row = await sent(house, f"/health {message}", "a.bin", "application/x-thing", PNG)
     _, picture = (await read(house, "health", row["id"])).blocks
