@@ -19,7 +19,15 @@ from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.usage import UsageLimits
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
 
 LONGEST_SENTENCE = 300
 NOTIFICATION_TOOL = "_system_notification"
+# What every model takes beside words; a file of any other type would end the session.
+READ = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 
 
 def model_of(name: str) -> "Model":
@@ -88,14 +98,34 @@ class Apart:
         return whole
 
 
+def readable(one: object) -> object:
+    """Return a part of a tool's answer, or in place of a file that no model takes a sentence for the model."""
+    if isinstance(one, BinaryContent) and one.media_type not in READ:
+        return f"(A file of the type {one.media_type}, which cannot be read here.)"
+    return one
+
+
 async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
     """Ask the model, carry out what it calls, and so on until it has said its last; return that."""
     apart = Apart(str(job["synthetic"])) if job.get("synthetic") else None
-    take = apart.take if apart is not None else None
+
+    async def take(
+        ctx: "RunContext[Any]", call: "CallToolFunc", name: str, arguments: dict[str, object]
+    ) -> "ToolResult":
+        answer = await (call(name, arguments) if apart is None else apart.take(ctx, call, name, arguments))
+        return [readable(one) for one in answer] if isinstance(answer, list) else readable(answer)  # type: ignore[return-value]  # each is of its kinds
+
     butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed", process_tool_call=take)
     abilities = [ProcessHistory(apart.told)] if apart is not None else []
     persona = str(job["persona"])
-    agent = Agent(model_of(str(job["model"])), instructions=persona, toolsets=[butler], capabilities=abilities)
+    # It may end without a word, once all is done.
+    agent = Agent(
+        model_of(str(job["model"])),
+        output_type=[str, type(None)],
+        instructions=persona,
+        toolsets=[butler],
+        capabilities=abilities,
+    )
     most = UsageLimits(
         request_limit=int(limits["turns"]),
         total_tokens_limit=int(limits["tokens"]),
@@ -113,7 +143,7 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
                     say(used=[run.usage.requests, run.usage.total_tokens, float(run.usage.cost or 0)])
             elif Agent.is_call_tools_node(node):
                 tell(node.model_response)
-        return str(run.result.output) if run.result else ""
+        return str(run.result.output or "") if run.result else ""
 
 
 def tell(response: ModelResponse) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastmcp import FastMCP
 from fastmcp.tools.base import ToolResult
-from mcp_types import TextContent
+from mcp_types import BlobResourceContents, EmbeddedResource, TextContent
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -62,6 +62,14 @@ async def small_butler() -> AsyncIterator[SmallButler]:
         """Tell the owner."""
         made.told.append(message)
         return {"status": "ok"}
+
+    @server.tool
+    def archive() -> ToolResult:
+        """A file that no model takes."""
+        zipped = BlobResourceContents(uri="attachment://1/1", mime_type="application/zip", blob="UEsDBP8=")
+        return ToolResult(
+            content=[TextContent(type="text", text="1"), EmbeddedResource(type="resource", resource=zipped)]
+        )
 
     @server.tool
     def broken() -> str:

@@ -56,7 +56,7 @@ async def the_story(player: Player, butler: SmallButler, models: ModelServer, fo
     assert used.dollars > 0
     _, _, last = models.asked
     assert last.key == KEYS[player.key]
-    assert sorted(last.tools) == [f"{player.prefix}{name}" for name in ("beds", "broken", "notify")]
+    assert sorted(last.tools) == [f"{player.prefix}{name}" for name in ("archive", "beds", "broken", "notify")]
     assert last.system.endswith(PERSONA)
     assert last.said[0].endswith("How are the beds?")
     assert last.results == ['{"count":3}', '{"status":"ok"}']
@@ -94,6 +94,17 @@ async def test_a_notice_is_an_event_of_its_own_where_the_table_says_so_and_a_for
     assert "_system_notification" in str(models.asked[-1].body)
     assert "_system_notification" not in models.asked[-1].tools
     assert "notif_" in str(models.asked[-1].body)
+
+
+@pytest.mark.parametrize("player", MODELS)
+async def test_a_file_that_no_model_takes_and_an_end_without_words_fail_no_session(
+    player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Call("archive"), Words(""))
+    *_, end = await played(player, butler, models, tmp_path)
+    assert end == Ended("done", "")
+    assert "A file of the type application/zip, which cannot be read here." in str(models.asked[-1].body)
+    assert len(models.asked) == 2
 
 
 FAULTS: list[tuple[Player, Fault, str]] = [
