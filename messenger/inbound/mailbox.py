@@ -188,11 +188,11 @@ class Mailbox:
     def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
         """Return what this message is: bounces, a mail, or nothing that is read."""
         raw, at = fetched_piece(server, uid, LARGEST if mails_from else LIMIT_BYTES)
-        if is_report(raw):
-            return parse(raw)
-        if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
-            return ()
         try:
+            if is_report(raw):
+                return parse(raw)
+            if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
+                return ()
             # The end of a line that the limit cuts in two is none.
             letter = letter_of(raw.removesuffix(b"\r"), *self._vouching, cut=len(raw) >= LARGEST)
         except UNREADABLE as odd:

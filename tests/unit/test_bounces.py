@@ -275,7 +275,13 @@ def test_nothing_a_stranger_writes_breaks_it(text: bytes, changes: list[tuple[in
 
 @pytest.mark.parametrize(
     "parameter",
-    ["boundary*0*=utf%00''b", "boundary*0*=idna''..", "boundary*0*=punycode''%ff", "boundary*" + "1" * 5000 + "*=x"],
+    [
+        "boundary*0*=utf%00''b",
+        "boundary*0*=idna''..",
+        "boundary*0*=punycode''%ff",
+        "boundary*" + "1" * 5000 + "*=x",
+        "boundary*=a; boundary*0=b",
+    ],
 )
 def test_a_header_that_the_library_cannot_read_is_no_report(parameter: str) -> None:
     content = f"Content-Type: multipart/report; report-type=delivery-status; {parameter}\n"

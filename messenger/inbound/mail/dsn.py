@@ -11,6 +11,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Final
 
+from messenger.inbound.mail.mime import UNREADABLE
 from shared.display.visible import visible
 
 LIMIT_BYTES: Final = 262_144
@@ -30,10 +31,6 @@ _MESSAGE_ID: Final = re.compile(r"<[!-;=?-~]{1,900}>", re.ASCII)
 _GONE: Final = re.compile(r"[45]\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
 
 
-# What the standard library raises of a header whose charset or section number the sender chose (RFC 2231).
-NO_REPORT: Final = (ValueError, LookupError)
-
-
 @dataclass(frozen=True, slots=True)
 class Bounce:
     """One mail that did not reach one recipient: its Message-ID with brackets, and what was said of it.
@@ -51,7 +48,7 @@ def is_report(raw: bytes) -> bool:
     """Return whether a message that begins so may report a delivery's end."""
     try:
         return _reports(_headers(_text(raw[:HEAD_CHARACTERS])))
-    except NO_REPORT:
+    except UNREADABLE:
         return False
 
 
@@ -63,7 +60,7 @@ def parse(raw: bytes) -> tuple[Bounce, ...]:
     """Return the bounces in a whole message, or in its beginning; none where it reports none."""
     try:
         return _parsed(raw)
-    except NO_REPORT:
+    except UNREADABLE:
         return ()
 
 
