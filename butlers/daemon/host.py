@@ -124,14 +124,13 @@ async def end_before_a_later(process: Process, outdated: list[Misconfigured], st
 
     INVARIANT: nobody decides for long by a gate that knows less than the one the owner has installed.
     """
-    known = migrate.head()  # before a later program's files may lie in this one's place
     while not await pause(stopping, process.plan.settings.timings.heartbeat):
         contexts = [one.daemon.context for one in process.served.values() if one.daemon.context is not None]
         try:
             with apart(log, "the schema's number was not read", through=(Misconfigured,)):
                 for context in contexts[:1]:
                     async with context.db.work() as connection:
-                        migrate.demand_not_newer(await migrate.schema_version(connection), known)
+                        migrate.demand_not_newer(await migrate.schema_version(connection))
         except Misconfigured as later:
             outdated.append(later)
             stopping.set()

@@ -106,19 +106,19 @@ async def schema_version(connection: Connection) -> str | None:
 async def demand_schema(connection: Connection) -> None:
     """Raise Misconfigured if the schema is not the one this program needs."""
     found = await schema_version(connection)
-    demand_not_newer(found, head())
+    demand_not_newer(found)
     if found != head():
         raise Misconfigured(
             f"The database's schema is at {found or 'nothing'}, this version needs {head()}.", "Run `butlers migrate`."
         )
 
 
-def demand_not_newer(found: str | None, known: str) -> None:
+def demand_not_newer(found: str | None) -> None:
     """Raise Misconfigured if a newer program made the schema: nothing here can undo its revisions."""
-    if found is not None and found > known:
+    if found is not None and found > head():
         raise Misconfigured(
-            f"The database's schema is at {found}, which is newer than this version's {known}.",
-            "Use the version of Butlers that created it, or restore a backup.",
+            f"The database's schema is at {found}, which is newer than this version's {head()}.",
+            "Start the version of Butlers that created it, or restore a backup.",
         )
 
 
@@ -142,7 +142,7 @@ async def migrate(
     try:
         one_role = await logins.one_role(connection, dsn)
         found = await schema_version(connection)
-        demand_not_newer(found, head())
+        demand_not_newer(found)
         if found is not None:
             await _demand_no_other_home(connection, settings.home, names_of(entries))
         _ensure_home(settings, entries, login=one_role is None)

@@ -166,7 +166,7 @@ def test_an_older_schema_names_migrate_and_one_that_cannot_be_migrated_stays_as_
 def test_a_newer_schema_is_left_to_the_newer_program(house: House) -> None:
     told = (
         f"The database's schema is at 9999, which is newer than this version's {head()}. "
-        "Use the version of Butlers that created it, or restore a backup."
+        "Start the version of Butlers that created it, or restore a backup."
     )
     with at_revision(house, "9999"):
         for argv in (("up",), ("migrate",), ("run", "messenger"), ("approvals", "list")):
