@@ -56,7 +56,7 @@ class Part:
     def name(self) -> str | None:
         """The name of the file that it is, if it has one."""
         found = readable(lambda: self.fields.get_filename() or "", "")
-        return one_line(found) or None if found else None
+        return decoded_words(found) or None if found else None
 
     @property
     def is_attached(self) -> bool:
