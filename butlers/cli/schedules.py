@@ -8,6 +8,7 @@ import typer
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.terminal import as_owner, beginning, each, instant, say, say_json, settings_of, table
 from shared.db.pool import Record
+from shared.display.schedule import what_it_does
 from shared.errors import InvalidInput
 from shared.storage import schedules
 
@@ -44,7 +45,7 @@ def list_all(
             row["cron"] or "once",
             instant(row["next_due_at"], "seconds") if row["next_due_at"] else "never again",
             row["last_status"] or "",
-            beginning(row["prompt"] or f"Calls {row['tool']}."),
+            beginning(what_it_does(row["prompt"], row["tool"], row["arguments"])),
         ]
         for row in rows
     ]

@@ -6,6 +6,7 @@ from typing import Final
 
 from butlers.console.labels import ago, count, excerpt, mapping, moment
 from shared.db.pool import Connection, Record
+from shared.display.schedule import what_it_does
 from shared.display.visible import in_line, visible
 from shared.storage import schedules, session_list, session_steps
 
@@ -78,7 +79,7 @@ def _timed(row: Record) -> Timed:
     last = f"{moment(row['last_due_at'])}: {row['last_status']}" if row["last_due_at"] else ""
     return Timed(
         in_line(row["name"]),
-        f"Calls {in_line(row['tool'])}." if row["tool"] else f"Asks: {excerpt(row['prompt'] or '')}",
+        excerpt(what_it_does(row["prompt"], row["tool"], row["arguments"])),
         f"{in_line(row['cron'])} in {row['zone']}" if row["cron"] else "once",
         moment(row["next_due_at"]) or "never again",
         f"{last} {visible(row['last_outcome'] or '')}".strip(),

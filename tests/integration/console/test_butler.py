@@ -18,7 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ONCE = """
 WITH s AS (INSERT INTO shared.schedules (butler, name, source, once_at, zone, tool, arguments, catch_up)
-    VALUES ('greeter', 'tea', 'tool', '2026-01-01T08:00Z', 'UTC', 'notify', '{}', 'once') RETURNING id, butler, once_at)
+    VALUES ('greeter', 'tea', 'tool', '2026-01-01T08:00Z', 'UTC', 'notify', '{"message": "Drink some water."}', 'once')
+    RETURNING id, butler, once_at)
 INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, outcome, ended_at)
 SELECT id, butler, once_at, 'failed', 'It was refused.', clock_timestamp() FROM s
 """
@@ -61,7 +62,10 @@ async def test_its_schedules_show_what_is_due_and_how_it_went(house: House, cons
     assert "&lt;b&gt;Well?&lt;/b&gt;" in html
     shown = plain(html)
     assert "morning 0 7 * * * in Europe/Berlin next 2199-01-02 06:00:00 UTC Asks: <b>Well?</b>" in shown
-    assert "tea once next never again Calls notify. Last 2026-01-01 08:00:00 UTC: failed It was refused." in shown
+    assert (
+        "tea once next never again Calls notify: Drink some water. Last 2026-01-01 08:00:00 UTC: failed It was refused."
+        in shown
+    )
 
 
 async def test_the_owner_removes_what_a_butler_has_set_itself_and_the_file_s_stay(
