@@ -46,6 +46,8 @@ class ToolCall:
 
     caller: Caller
     arguments: Arguments
+    # Whether anybody reads the answer; nobody does where a schedule's time has come.
+    reads: bool = True
     # Whether the client reads an event stream; where not, a tool that waits answers within 50 seconds.
     streams: bool = False
     # Tell the client what the tool is at; a client that asked for no progress hears nothing.

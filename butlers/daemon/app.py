@@ -93,7 +93,7 @@ class LocalClient:
 
     async def by_clock(self, tool: str, arguments: Arguments, caller: Caller) -> Result:
         """Run a tool as the butler itself does when its time has come: nobody calls, so there is no token."""
-        return await self._tools[tool].handler(ToolCall(caller, arguments))
+        return await self._tools[tool].handler(ToolCall(caller, arguments, reads=False))
 
     async def call(self, token: str, tool: str, arguments: Arguments) -> Answer:
         """Verify the token and run the tool; raise Unauthorized, Forbidden, or what the tool raises."""

@@ -126,9 +126,10 @@ async def awaited(context: Context, waiting: Waiting, call: ToolCall, question_i
     """Return the question once it is not open any more, or as it stands when the time is over.
 
     A client that reads no event stream is answered before it gives up, and so is everybody when the process stops.
+    Whoever reads nothing is answered at once.
     """
-    timings = context.settings.timings
-    deadline = time.monotonic() + (seconds if call.streams else min(seconds, timings.status_wait))
+    longest = seconds if call.streams else min(seconds, context.settings.timings.status_wait)
+    deadline = time.monotonic() + (longest if call.reads else 0)
     taken = False
     with waiting.on(question_id):
         try:

@@ -166,6 +166,16 @@ async def test_an_answer_after_the_deadline_is_late_and_becomes_a_notice(desk: D
     assert (stands["choice"], stands["late"]) == ("b", True)
 
 
+async def test_the_answer_to_what_a_schedule_asked_becomes_a_notice(desk: Desk, message: str) -> None:
+    asked = {"title": "Asked", "question": message, "options": ["a", "b"], "wait_for_response": True}
+    client, occurrence = desk.house.assembly.local["greeter"], Caller("greeter", "client", str(uuid4()))
+    call = asyncio.ensure_future(client.by_clock("ask_user", asked, occurrence))
+    await desk.house.press(await desk.card(message), "q1")
+    result = await call
+    assert result.answer is not None
+    await desk.notice(str(result.answer["question_id"]))
+
+
 async def reply(desk: Desk, card: Mapping[str, object], text: str) -> Record:
     number = int(str(card["provider_id"]))
     told = await desk.house.box.api("say", as_=OWNER, chat=OWNER, text=text, reply_to=number)
