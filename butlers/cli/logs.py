@@ -66,7 +66,10 @@ class Reader:
         """Yield each line that is whole and was not read before."""
         for path in sorted(self._folder.glob("*.jsonl*")):
             with path.open("rb") as file:
-                number = os.fstat(file.fileno()).st_ino
+                found = os.fstat(file.fileno())
+                number = found.st_ino
+                if self._read.get(number, 0) > found.st_size:  # a new file, which was given the number of an old one
+                    del self._read[number]
                 file.seek(self._read.get(number, 0))
                 for raw in file:
                     if not raw.endswith(b"\n"):

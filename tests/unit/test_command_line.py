@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -100,6 +101,9 @@ def test_each_line_of_a_log_is_read_once_and_whole_also_when_the_file_is_put_asi
     logged(path, "four")
     assert [line["event"] for line in reader.lines()] == ["four", "three"]
     assert list(reader.lines()) == []
+    os.truncate(tmp_path / "up.jsonl.1", 0)  # as a new file, to which the disk gives the number of one that is gone
+    logged(tmp_path / "up.jsonl.1", "five")
+    assert [line["event"] for line in reader.lines()] == ["five"]
 
 
 def test_a_log_is_its_owners_alone_also_when_it_begins_anew(tmp_path: Path) -> None:
