@@ -83,10 +83,13 @@ async def has_runtime(connection: Connection, name: str) -> bool:
 
 # A butler that is down for a while stays known, if it reads: what is written to it waits, and goes to no other.
 # What died said nothing of it, so it stays until it is back, in its own place or another, or is removed: the owner is
-# told. INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of.
+# told. INVARIANT: what is dated ahead, by a wrong clock or on purpose, goes: else it would be the one last heard of. So
+# does what no heartbeat can write: a name that has a key and no daemon would never be heard of again.
 FORGET = """
 DELETE FROM switchboard.butlers b
 WHERE last_seen_at > clock_timestamp() + $3::interval
+    OR kind <> CASE WHEN name IN ('switchboard', 'messenger', 'console', 'sandbox', 'owner', 'up') THEN name
+        ELSE 'butler' END
     OR (status = 'gone' AND last_seen_at < clock_timestamp() - $1::interval)
     OR (last_seen_at < clock_timestamp() - $2::interval AND (status = 'gone' AND NOT has_runtime OR EXISTS (
         SELECT FROM switchboard.butlers other WHERE other.name = b.name AND other.last_seen_at > b.last_seen_at)))

@@ -54,6 +54,20 @@ async def test_a_butler_that_is_down_for_a_while_stays_known(still_house: House)
         assert await registry.butlers(connection) == [], "after a day others are written to"
 
 
+async def test_what_no_heartbeat_can_write_is_forgotten(still_house: House) -> None:
+    """As a login under somebody's control leaves it: words without a name went to it, and it was silent for good."""
+    await still_house.sql.execute("DELETE FROM switchboard.butlers")
+    seen = [("owner", "butler"), ("messenger", "butler"), ("health", "console"), ("console", "console")]
+    async with still_house.context("switchboard").db.work() as connection:
+        beats = [
+            (name, f"http://127.0.0.1:{n}", kind, list[str](), "ready", True) for n, (name, kind) in enumerate(seen)
+        ]
+        await registry.all_seen(connection, beats)
+        await registry.tidy(connection, STANDARD)
+    rows = await still_house.sql.fetch("SELECT name FROM switchboard.butlers")
+    assert [row["name"] for row in rows] == ["console"]
+
+
 @pytest.mark.parametrize("date", [datetime(2199, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
 async def test_instances_heard_of_in_the_future_hide_nobody_once_they_are_tidied(
     still_house: House, date: datetime
