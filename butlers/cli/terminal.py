@@ -22,7 +22,7 @@ from butlers.setup import logins
 from butlers.setup.migrate import demand_schema
 from shared import home_folder
 from shared.auth import keystore
-from shared.config.settings import DEFAULT_HOME, Settings, current
+from shared.config.settings import DEFAULT_HOME, Settings, current, named_home
 from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
 from shared.db.pool import LOST, Connection, Record, prepare_connection, transaction
 from shared.db.proof import connect
@@ -53,11 +53,10 @@ def settings_of(
     Raise Misconfigured where there is no home, unless the command `makes` one. Without `credentials` those that the
     home keeps for the Messenger are not read.
     """
-    given = current()
-    named = given.home if where is None else where
+    named = named_home() if where is None else where
     home = _home_of(named)
     if not makes and not home_folder.is_installed(home):
-        raise _no_home(home, is_named=named != DEFAULT_HOME, is_daemon=is_shared)
+        raise _no_home(home, is_named=named is not None, is_daemon=is_shared)
     kept = credentials_in(home) if credentials else {}
     settings = current({**home_folder.remembered(home, is_shared=is_shared), **kept})
     for unknown in settings.unknown:
@@ -65,10 +64,10 @@ def settings_of(
     return replace(settings, home=home, fleet=settings.fleet if fleet is None else fleet)
 
 
-def _home_of(named: Path) -> Path:
+def _home_of(named: Path | None) -> Path:
     """Return the home that is named, or else the nearest one here or in a folder above, as git finds its own."""
     here = Path.cwd()
-    return named.resolve() if named != DEFAULT_HOME else home_folder.find(here) or here / DEFAULT_HOME
+    return (home_folder.find(here) or here / DEFAULT_HOME) if named is None else named.resolve()
 
 
 def _no_home(home: Path, *, is_named: bool, is_daemon: bool) -> Misconfigured:

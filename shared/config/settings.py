@@ -175,6 +175,11 @@ def current(beneath: Mapping[str, str] | None = None) -> Settings:
     return Settings.from_env({**left, **said})
 
 
+def named_home() -> Path | None:
+    """Return the home that this process's environment names, whichever that is; None where it names none."""
+    return _Environment(os.environ).read("BUTLERS_HOME", Path)
+
+
 def duration(text: str) -> timedelta:
     """Parse `72h`, `30d`, `10m`, `2s`, `1w` or plain seconds into a length of time; above zero, at most ten years.
 

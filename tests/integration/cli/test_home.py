@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,11 @@ ANNA = 5000000000000002
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder in which commands are run, with nothing of ours in their environment."""
+    """A folder in which commands are run, with nothing of ours in their environment but what is said."""
 
     house: House
     folder: Path
+    said: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -46,7 +47,7 @@ class Place:
         logs = self.house.folder / "logs"
         logs.mkdir(exist_ok=True)
         log = logs / f"home-{len(list(logs.iterdir()))}"
-        return self.house.forks.spawn(Order(argv, env, self.folder, log))
+        return self.house.forks.spawn(Order(argv, {**env, **self.said}, self.folder, log))
 
     def run(self, *argv: str) -> Told:
         return finish(self.spawn(*argv))
@@ -151,6 +152,16 @@ def test_where_no_home_is_above_a_command_says_so_and_makes_none(place: Place) -
     remedy = "Run the command where it is, or name its home with --home."
     for argv in (("status",), ("mcp-config", "health"), ("doctor",), ("run", "health"), ("backup", "file")):
         assert place.refused(*argv) == f"butlers: {told} {remedy}\n"
+
+
+def test_a_home_that_is_named_as_usual_is_not_the_one_above(place: Place) -> None:
+    (place.home / "keys").mkdir(parents=True)
+    trial = place.below("trial")
+    assert f"BUTLERS_HOME={place.home}\n" in trial.done("config", "dump")
+    told = f"butlers: There is no installation in {trial.home}. Correct --home or BUTLERS_HOME.\n"
+    for named, *argv in ((trial, "--home", ".butlers"), (replace(trial, said={"BUTLERS_HOME": ".butlers"}),)):
+        assert f"BUTLERS_HOME={trial.home}\n" in named.done("config", "dump", *argv)
+        assert named.refused("contacts", "list", *argv) == told
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root makes folders for others")
