@@ -51,7 +51,10 @@ def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
             postgres = database.copy_out(home, data)
             seen = witness.furthest(witness.places(home, "messenger", None)) or witness.Seen()
             about = About(made_at, program, postgres, beat=seen.beat)
-            with gzip.open(out, "wb", compresslevel=1) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
+            with (
+                gzip.open(out, "wb", compresslevel=1) as packed,
+                tarfile.open(fileobj=packed, mode="w|", dereference=True) as archive,
+            ):
                 _add(archive, ABOUT, json.dumps(asdict(about)).encode())
                 archive.addfile(_member(DATABASE, data.seek(0, os.SEEK_END)), _from_start(data))
                 for path in kept(home):
@@ -128,9 +131,17 @@ def read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
 
 
 def kept(home: Path) -> Iterator[Path]:
-    """Yield what a backup keeps of a home."""
-    for path in sorted(home.rglob("*")):
-        if _belongs(path.relative_to(home)) and not path.is_symlink() and (path.is_dir() or path.is_file()):
+    """Yield what a backup keeps of a home, also behind a link that lies directly in it.
+
+    Raises Misconfigured for any other link, and for one to nowhere: a backup without that would be no whole one.
+    """
+    for path in (found for top in sorted(home.iterdir()) for found in (top, *sorted(top.rglob("*")))):
+        if not _belongs(path.relative_to(home)):
+            continue
+        if path.is_symlink() and (path.parent != home or not path.exists()):
+            text = f"{path} is a link that a backup cannot follow."
+            raise Misconfigured(text, "Put what belongs there in its place.")
+        if path.is_dir() or path.is_file():
             yield path
 
 

@@ -253,3 +253,22 @@ def test_what_was_restored_sends_nothing_to_others_before_its_owner_looked(place
     third.done("restore", str(again.folder / "second"), "--home", str(third.home))
     with third.up():
         assert "a backup was restored" in third.done("brake", "status"), "once more"
+
+
+@pytest.mark.slow
+def test_what_of_a_home_lies_on_another_disk_is_in_its_backup(place: Place) -> None:
+    disk, again = place.folder / "disk", place.below("again")
+    disk.mkdir()
+    place.home.mkdir(mode=0o711)
+    (place.home / "postgres").symlink_to(disk)
+    place.done("migrate", "--port-base", str(place.house.base))
+    place.done("backup", "house.backup")
+    again.done("restore", str(place.folder / "house.backup"), "--home", ".butlers")
+    again.done("migrate", "--home", ".butlers")
+    assert (again.home / "postgres" / "password").read_bytes() == (disk / "password").read_bytes()
+    link = place.home / "keys" / "owner"
+    link.rename(place.folder / "owner")
+    link.symlink_to(place.folder / "owner")
+    code, _, err = place.run("backup", "second.backup")
+    told = f"butlers: {link} is a link that a backup cannot follow. Put what belongs there in its place.\n"
+    assert (code, sentences(err), (place.folder / "second.backup").exists()) == (1, told, False)
