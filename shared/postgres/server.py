@@ -152,7 +152,9 @@ def stop(server: Server, patience: float = 4.0) -> bool:
 def _demand_own_data(base: Path, home: Path) -> None:
     """Raise PostgresFailed if the data names another home than this one: this home is a copy, or was moved.
 
-    A folder that was renamed is known by its number in the file system, which no copy shares.
+    A folder that was renamed is known by its number in the file system, which no copy shares. The path alone is enough
+    too: `butlers restored` has to reach a home that was put back by hand before anything of it starts, and some file
+    systems number their folders anew at each start.
     """
     named = _home_of(base)
     if named is None or named[0] == str(home.resolve()) or named[1] == _number_of(home):

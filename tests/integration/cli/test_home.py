@@ -209,6 +209,16 @@ def test_a_copied_home_never_writes_into_the_data_of_the_first(place: Place) -> 
         pass
 
 
+@pytest.mark.slow
+def test_of_a_home_that_was_put_back_by_hand_its_owner_says_so_before_it_starts(place: Place) -> None:
+    place.done("migrate", "--port-base", str(place.house.base))
+    place.home.rename(place.folder / "kept")
+    shutil.copytree(place.folder / "kept", place.home, ignore=shutil.ignore_patterns("socket"))
+    assert place.done("restored").startswith("Noted. ")
+    with place.up():
+        assert "a backup was restored" in place.done("brake", "status")
+
+
 def asked(place: Place, words: str) -> Mapping[str, object]:
     """What the butler is told of a message to Anna."""
     argv = ("--as", "health", "--channel", "telegram", "--to", "Anna", "--message", words)
