@@ -17,7 +17,7 @@ from messenger.inbound.fetch_attachment import Files, fetch_attachment
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer, watchdog
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
-from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, note_seen, write_channels
+from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, note_seen
 from shared.config.settings import Settings
 from shared.loops import pause
 from shared.telemetry.logs import logger
@@ -49,7 +49,7 @@ def build(context: Context) -> Components:
             await channel.close()
 
     loops: list[Loop] = [
-        partial(_set_up, worker, set_up),
+        partial(_be_seen, worker, set_up),
         partial(loop.run, worker),
         partial(lease.renew, worker),
         partial(worker.witness.follow, context),
@@ -96,10 +96,8 @@ def _mailbox(settings: Settings) -> reader.Source | None:
     return reader.Source(mailbox.sandbox_feed(set_up.imap_url.reveal()), endpoint, SANDBOX_SERVER) if played else None
 
 
-async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:
-    """Write into the rows which realms this Messenger is configured for, and until stopping that it is here."""
-    async with worker.context.db.work() as connection:
-        await write_channels(connection, set_up)
+async def _be_seen(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:
+    """Write into the rows of its channels, until stopping, that a Messenger is here."""
     while not stopping.is_set():
         async with worker.context.db.work() as connection:
             await note_seen(connection, set_up, is_here=True)

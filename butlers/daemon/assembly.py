@@ -198,6 +198,11 @@ class Assembly:
         known = Verifier(context.name, keys, self.directory.clock, accepts=frozenset(), is_live=live, tell=tell)
         return Desks(signer, known)
 
+    async def write_channels(self) -> None:
+        """Store where the channels of the Messenger in this process go, which nobody else knows."""
+        async with acting(self.plan, self._db, "messenger").work() as connection:
+            await realms.write_channels(connection, realms.configured(self.plan.settings))
+
     def entry(self, name: str) -> fleet.Entry:
         """Return what the fleet says of the butler of that name."""
         return next(one for one in self.plan.entries if one.name == name)

@@ -170,6 +170,10 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
     process = Process(plan, stack, stopping, partial(_server, http=http))
     for part in plan.by_login():
         await process.open(part)
+    messenger = process.served.get("messenger")
+    if messenger is not None and messenger.assembly is not None:
+        # Once it has its port, and before anybody of this process asks.
+        await messenger.assembly.write_channels()
     return process
 
 

@@ -1,4 +1,4 @@
-"""The steps that are done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
+"""The steps that are done once: database, schema, roles, keys, owner. A second run changes nothing."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from butlers.setup.chain import Chain, version
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
-from shared.channels import realms
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
 from shared.db import witness
@@ -156,7 +155,6 @@ async def migrate(
             for name in names_of(entries):
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await _write_calls(connection, entries)
-            await _write_channels(connection, settings)
             troubles += await owner.ensure(connection, settings)
             troubles += await _end_left(connection, settings, names_of(entries))
             if one_role is None:
@@ -189,12 +187,6 @@ async def _demand_no_other_home(connection: Connection, home: Path, names: Seque
             "Use that home, or another database. To move the installation to this home, stop those daemons, and try "
             "again half a minute later.",
         )
-
-
-async def _write_channels(connection: Connection, settings: Settings) -> None:
-    """Store where each channel goes, unless a Messenger runs: it has written that, by its own settings."""
-    if not await realms.messenger_works(connection, STANDARD.instance_counts):
-        await realms.write_channels(connection, realms.configured(settings))
 
 
 async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -> None:

@@ -23,7 +23,8 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
     given: dict[str, str | None] = {name: getattr(settings, f"owner_{name}", None) for name in CHANNELS}
     found = await contacts.owner(connection)
     if found is None:
-        live = any(realm != realms.SANDBOX for realm in realms.configured(settings).realms.values())
+        now = {*realms.configured(settings).realms.values(), *(await realms.noted(connection)).values()}
+        live = now != {realms.SANDBOX}
         if not any(given.values()) and not settings.owner_name and live:
             return []
         contact_id = await _add_owner(connection, settings.owner_name or "Owner")

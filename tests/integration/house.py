@@ -258,6 +258,7 @@ async def opened(
         db = await held.enter_async_context(database(plan, asyncio.Event()))
         assembly = Assembly(plan, db)
         await assembly.directory.read_keys()
+        await assembly.write_channels()
         daemons = {one: assembly.daemon(one, f"http://127.0.0.1:{n}") for n, one in enumerate(NAMES, 1)}
         sql = await asyncpg.connect(dsn)
         held.push_async_callback(sql.close)

@@ -8,6 +8,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from butlers import fleet
+from butlers.setup import migrate
 from messenger.cards import approval, base, closing, digest, kinds
 from messenger.cards.base import Presser
 from messenger.channels.base import SendFailed
@@ -29,7 +31,7 @@ from shared.storage.rules import NewRule
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import FREE, admitted, enqueue, new_chat, work
-from tests.rig.cluster import Cluster
+from tests.rig.cluster import BUTLERS, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,6 +68,9 @@ FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notificati
 ASKED = """
 SELECT n.envelope #>> '{delivery,message}' AS words FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id WHERE a.id = $1
+"""
+ASKED_FOR = """
+SELECT n.realm FROM shared.notifications n JOIN shared.pending_actions a ON a.notification_id = n.id WHERE a.id = $1
 """
 DIGESTS = "SELECT digest_id::text, channel FROM messenger.deliveries WHERE digest_id IS NOT NULL ORDER BY channel"
 SENT_BY_SANDBOX = """
@@ -344,6 +349,15 @@ async def test_that_a_messenger_works_is_its_own_word_and_not_the_switchboards(m
         async with mixed.context("messenger").db.work() as connection:
             await realms.note_seen(connection, set_up, is_here=is_here)
             assert await realms.messenger_works(connection, STANDARD.instance_counts) is is_here
+
+
+async def test_a_migration_without_the_settings_leaves_live_what_was_live(mixed: House) -> None:
+    """The Messenger is stopped, and what is asked meanwhile waits for it."""
+    await set_realms(mixed, ("email",))
+    entries = [fleet.Entry(name, "The same as before.", "") for name in BUTLERS]
+    assert await migrate.migrate(mixed.settings, mixed.dsn, entries) == []
+    action = await ask(mixed, "email")
+    assert await mixed.sql.fetchval(ASKED_FOR, action) == LIVE["email"]
 
 
 async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed: House) -> None:
