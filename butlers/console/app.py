@@ -40,6 +40,7 @@ from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, render_error
 from butlers.daemon.directory import Desks
 from shared.auth import peer
+from shared.auth.password import demand_fit
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
@@ -81,9 +82,11 @@ def create_app(
 
     `clock` counts seconds and never jumps back (time.monotonic). `allowed_hosts` are host names, with or without
     a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` and `end_links` must run
-    beside it.
+    beside it. Raise InvalidInput for a password that is too short or too long.
     """
     settings = context.settings
+    if settings.console_password is not None:
+        demand_fit(settings.console_password)
     watch = Watch(clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
     house = House(context, doorstep, clock, random_bytes, uid_of, watch, asyncio.Event(), desks)

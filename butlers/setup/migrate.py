@@ -167,7 +167,6 @@ async def migrate(
     finally:
         await connection.close()
     _remember(settings, None if settings.database_url is None else place_of(dsn))
-    owner.demand_password(settings)
     return troubles
 
 

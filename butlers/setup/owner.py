@@ -1,6 +1,5 @@
-"""Who the owner is, and with what password the owner signs in, as the environment says it at each start."""
+"""Who the owner is, as the environment says it at each start."""
 
-from shared.auth.password import demand_fit
 from shared.channels import CHANNELS, realms
 from shared.config.settings import Settings
 from shared.db.pool import Connection
@@ -23,8 +22,7 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
     given: dict[str, str | None] = {name: getattr(settings, f"owner_{name}", None) for name in CHANNELS}
     found = await contacts.owner(connection)
     if found is None:
-        now = {*realms.configured(settings).realms.values(), *(await realms.noted(connection)).values()}
-        live = now != {realms.SANDBOX}
+        live = await _is_live(connection, settings)
         if not any(given.values()) and not settings.owner_name and live:
             return []
         contact_id = await _add_owner(connection, settings.owner_name or "Owner")
@@ -34,6 +32,12 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
         contact_id = found["id"]
     unused = [await _give(connection, contact_id, kind, value) for kind, value in given.items() if value]
     return [said for said in unused if said]
+
+
+async def _is_live(connection: Connection, settings: Settings) -> bool:
+    """Return whether a channel reaches people: by these settings, or as the Messenger said when it last started."""
+    found = {*realms.configured(settings).realms.values(), *(await realms.noted(connection)).values()}
+    return found != {realms.SANDBOX}
 
 
 async def _give(connection: Connection, contact_id: str, kind: str, value: str) -> str | None:
@@ -57,9 +61,3 @@ async def _add_owner(connection: Connection, name: str) -> str:
         return await contacts.add_contact(connection, name, ["owner"], surface="setup")
     except InvalidInput as unfit:
         raise Misconfigured(f"BUTLERS_OWNER_NAME is not valid: {unfit.message}", unfit.remedy) from None
-
-
-def demand_password(settings: Settings) -> None:
-    """Raise InvalidInput for a password of the console that is too short or too long."""
-    if settings.console_password is not None:
-        demand_fit(settings.console_password)

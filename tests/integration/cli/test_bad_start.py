@@ -94,6 +94,11 @@ def test_a_database_that_refuses_the_login_is_named(house: House, command: str) 
     demand_refused(house, (command,), f"{told} Correct DATABASE_URL.", missing)
 
 
+def test_a_console_is_served_with_no_password_that_is_soon_guessed(house: House) -> None:
+    told = "The console's password has 7 characters. Give between 8 and 1024."
+    demand_refused(house, ("run", "console"), told, {"BUTLERS_CONSOLE_PASSWORD": "seven77"})
+
+
 def test_a_daemon_whose_login_the_database_does_not_know_names_the_missing_step(house: House) -> None:
     missing = {"DATABASE_URL": f"{house.dsn.rpartition('/')[0]}/nowhere"}
     told = 'The database refused the login: password authentication failed for user "nowhere_switchboard".'
