@@ -23,8 +23,8 @@ from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, TEXT,
 SCHEMA = ROOT / "tests" / "verify" / "compose_schema.json"
 # What .env may set, and who gets it. Whoever is not named must not.
 MAY_HOLD = {
-    "BUTLERS_TELEGRAM_TOKEN": {"messenger", "cli"},
-    "BUTLERS_SMTP_URL": {"messenger"},
+    "BUTLERS_TELEGRAM_TOKEN": {"messenger", "migrate", "cli"},
+    "BUTLERS_SMTP_URL": {"messenger", "migrate"},
     "BUTLERS_IMAP_URL": {"messenger"},
     "BUTLERS_CONSOLE_PASSWORD": {"password"},
     "POSTGRES_PASSWORD": {"password"},
