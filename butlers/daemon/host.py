@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import Daemon, Loop
-from butlers.daemon.assembly import Plan
+from butlers.daemon.assembly import PATIENCE_SECONDS, Plan, once_there
 from butlers.daemon.connection_limits import BoundedConnection, bounded
 from butlers.daemon.process import Process, Served, drain
 from butlers.daemon.sockets import demand_ready
@@ -173,7 +173,7 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
     messenger = process.served.get("messenger")
     if messenger is not None and messenger.assembly is not None:
         # Once it has its port, and before anybody of this process asks.
-        await messenger.assembly.write_channels()
+        await once_there(messenger.assembly.write_channels, stopping, PATIENCE_SECONDS)
     return process
 
 
