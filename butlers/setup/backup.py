@@ -121,8 +121,8 @@ def read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
             shutil.copyfileobj(content, data)
         elif member.name.startswith(f"{HOME}/") and _belongs(Path(member.name.removeprefix(f"{HOME}/"))):
             database.unpack(archive, member, draft, member.name.removeprefix(f"{HOME}/"))
-        elif Path(member.name).parts[:2] == (HOME, SESSIONS):
-            continue  # a backup by an earlier version holds these
+        elif Path(member.name).parts[:2] == (HOME, SESSIONS) or "/." in member.name:
+            continue  # a backup by an earlier version holds these, and what lies in hidden folders
         else:
             raise ValueError(member.name)
     if about is None or about.form != FORM:
@@ -153,7 +153,8 @@ def _belongs(path: Path) -> bool:
     """
     parts = path.parts or ("",)
     is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
-    return not (is_database or parts[0] in {LOGS, SESSIONS} or path.name == witness.FILE or path.name.startswith("."))
+    is_hidden = any(part.startswith(".") for part in parts)
+    return not (is_database or parts[0] in {LOGS, SESSIONS} or path.name == witness.FILE or is_hidden)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -271,6 +271,8 @@ def test_what_of_a_home_lies_on_another_disk_is_in_its_backup(place: Place) -> N
     disk.mkdir()
     place.home.mkdir(mode=0o711)
     (place.home / "postgres").symlink_to(disk)
+    (place.home / ".cache").mkdir()
+    (place.home / ".cache" / "left").write_text("Of no backup, and in nobody's way.")
     place.done("migrate", "--port-base", str(place.house.base))
     place.done("backup", "house.backup")
     again.done("restore", str(place.folder / "house.backup"), "--home", ".butlers")
