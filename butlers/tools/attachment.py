@@ -30,6 +30,7 @@ PARAMETERS: Final = {
 }
 # What a model is shown as a picture, known by its first bytes: anybody can call a file anything.
 PICTURES: Final = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+PDF: Final = b"%PDF"
 ANY: Final = "application/octet-stream"
 
 
@@ -98,7 +99,15 @@ def _shown(turn: Turn, asked: AttachmentRequest, body: bytes) -> list[ContentBlo
     if (picture := _picture(body)) is not None:
         return [label, ImageContent(type="image", mime_type=picture, data=data)]
     uri = f"attachment://{asked.message_id}/{number}"
-    return [label, EmbeddedResource(type="resource", resource=BlobResourceContents(uri=uri, mime_type=kind, blob=data))]
+    resource = BlobResourceContents(uri=uri, mime_type=_proved(kind, body), blob=data)
+    return [label, EmbeddedResource(type="resource", resource=resource)]
+
+
+def _proved(kind: str, body: bytes) -> str:
+    """Return the type that the sender named, but for what a model is shown as such: a picture or a PDF."""
+    if body.startswith(PDF):
+        return "application/pdf"
+    return ANY if kind.startswith(("image/", "application/pdf")) else kind
 
 
 def _label(turn: Turn, number: int, said: str) -> TextContent:
@@ -113,7 +122,7 @@ def _picture(body: bytes) -> str | None:
 
 def _words(kind: str, body: bytes) -> str | None:
     """Return the bytes as text; None if they are none."""
-    if body.startswith(b"%PDF"):
+    if body.startswith(PDF):
         return None
     try:
         return body.decode("utf-8-sig")

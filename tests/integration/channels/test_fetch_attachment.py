@@ -98,6 +98,23 @@ async def test_a_file_of_a_mail_comes_with_its_bytes_and_type(house: House, mess
     assert (file.resource.mime_type, b64decode(file.resource.blob)) == ("application/pdf", body)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "named"),
+    [
+        ("image/jpeg", b"\x00\x00\x00\x18ftypheic\xff", "application/octet-stream"),
+        ("application/octet-stream", b"%PDF-1.7\n\xff", "application/pdf"),
+        ("audio/ogg", b"OggS\x00\xff", "audio/ogg"),
+    ],
+)
+async def test_a_model_is_shown_no_picture_or_pdf_by_its_name_alone(
+    house: House, message: str, kind: str, body: bytes, named: str
+) -> None:
+    row = await sent(house, f"/health {message}", "a", kind, body)
+    _, file = (await read(house, "health", row["id"])).blocks
+    assert isinstance(file, EmbeddedResource)
+    assert file.resource.mime_type == named
+
+
 async def test_only_the_butler_that_the_message_went_to_gets_it(house: House, message: str) -> None:
     row = await sent(house, f"/health {message}", "key.txt", "text/plain", b"secret")
     refused = (await read(house, "greeter", row["id"])).answer
