@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
-from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
+from pydantic_ai.exceptions import ModelHTTPError, ModelRetry, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import (
     BinaryContent,
@@ -105,6 +105,13 @@ def readable(one: object) -> object:
     return one
 
 
+def has_done(ctx: "RunContext[Any]", said: str | None) -> str | None:
+    """Let a session end without a word once something is done, and ask the model again where nothing is."""
+    if said is None and ctx.usage.tool_calls == 0:
+        raise ModelRetry("Say something, or call a tool.")
+    return said
+
+
 async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
     """Ask the model, carry out what it calls, and so on until it has said its last; return that."""
     apart = Apart(str(job["synthetic"])) if job.get("synthetic") else None
@@ -118,14 +125,14 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
     butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed", process_tool_call=take)
     abilities = [ProcessHistory(apart.told)] if apart is not None else []
     persona = str(job["persona"])
-    # It may end without a word, once all is done.
-    agent = Agent(
+    agent: Agent[object, str | None] = Agent(
         model_of(str(job["model"])),
         output_type=[str, type(None)],
         instructions=persona,
         toolsets=[butler],
         capabilities=abilities,
     )
+    agent.output_validator(has_done)
     most = UsageLimits(
         request_limit=int(limits["turns"]),
         total_tokens_limit=int(limits["tokens"]),
