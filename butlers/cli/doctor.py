@@ -121,7 +121,7 @@ def _network(settings: Settings) -> Iterator[Result]:
 async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
     async for result in _channels(connection, settings):
         yield result
-    yield await _owner(connection)
+    yield await _owner(connection, settings)
     async for result in _roles(connection, settings):
         yield result
     async for result in _watched(connection):
@@ -191,14 +191,14 @@ async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Re
         yield Result("roles", "warning", text, remedy)
 
 
-async def _owner(connection: Connection) -> Result:
+async def _owner(connection: Connection, settings: Settings) -> Result:
     """Check that there is an owner who can be reached where messages really go."""
     owner = await contacts.owner(connection)
     if owner is None:
         return Result("owner", "wrong", "There is no owner.", "Run `butlers contacts add NAME --role owner`.")
     [row] = [row for row in await contacts.list_contacts(connection) if row["id"] == owner["id"]]
     entries = {entry["type"]: entry["value"] for entry in reversed(row["entries"])}  # the primary one comes first
-    known = await realms.noted(connection)
+    known = realms.configured(settings).realms
     is_live = any(realm != realms.SANDBOX for realm in known.values())
     for channel, realm in known.items():
         value = entries.get(channel)

@@ -106,8 +106,8 @@ def readable(one: object) -> object:
 
 
 def has_done(ctx: "RunContext[Any]", said: str | None) -> str | None:
-    """Let a session end without a word once something is done, and ask the model again where nothing is."""
-    if said is None and ctx.usage.tool_calls == 0:
+    """Ask a model that says nothing once more, and let it end so where something was done."""
+    if said is None and (ctx.retry == 0 or ctx.usage.tool_calls == 0):
         raise ModelRetry("Say something, or call a tool.")
     return said
 

@@ -1,7 +1,6 @@
 """Chains of migrations: the core's, and one for each module that has tables, each with its schema and its version."""
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,18 +21,12 @@ class Chain:
     @property
     def head(self) -> str:
         """Return the newest revision."""
-        return _newest(self.versions)
+        return max(path.name[:4] for path in self.versions.glob("[0-9]*.py"))
 
     @property
     def what(self) -> str:
         """Return what is brought from one revision to another, for a sentence."""
         return "database's schema" if self.module is None else f"schema of the module `{self.module}`"
-
-
-# Looked up once: a later program's files may come to lie in this one's place while it runs.
-@cache
-def _newest(versions: Path) -> str:
-    return max(path.name[:4] for path in versions.glob("[0-9]*.py"))
 
 
 async def version(connection: Connection, chain: Chain) -> str | None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -48,6 +48,8 @@ REFUSED: Final = (
 )
 
 
+# Looked up once: a later program's files may come to lie in this one's place while it runs.
+@cache
 def head() -> str:
     """Return the newest revision this program knows."""
     return CORE.head

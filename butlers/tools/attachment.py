@@ -31,6 +31,8 @@ PARAMETERS: Final = {
 # What a model is shown as a picture, known by its first bytes: anybody can call a file anything.
 PICTURES: Final = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 PDF: Final = b"%PDF"
+# What some programs write before that.
+LEFT_BEFORE: Final = b"\xef\xbb\xbf \r\n\t"
 ANY: Final = "application/octet-stream"
 
 
@@ -93,10 +95,11 @@ def _shown(turn: Turn, asked: AttachmentRequest, body: bytes) -> list[ContentBlo
     one would show it as it is, and it may look like a block of the owner's.
     """
     number, kind = asked.number, turn.files[asked.number - 1].type or ANY
-    if (words := _words(kind, body)) is not None:
+    picture = _picture(body)
+    if picture is None and (words := _words(kind, body)) is not None:
         return [_label(turn, number, words)]
     label, data = _label(turn, number, f"{len(body)} bytes, below."), b64encode(body).decode()
-    if (picture := _picture(body)) is not None:
+    if picture is not None:
         return [label, ImageContent(type="image", mime_type=picture, data=data)]
     uri = f"attachment://{asked.message_id}/{number}"
     resource = BlobResourceContents(uri=uri, mime_type=_proved(kind, body), blob=data)
@@ -105,7 +108,7 @@ def _shown(turn: Turn, asked: AttachmentRequest, body: bytes) -> list[ContentBlo
 
 def _proved(kind: str, body: bytes) -> str:
     """Return the type that the sender named, but for what a model is shown as such: a picture or a PDF."""
-    if body.startswith(PDF):
+    if body.lstrip(LEFT_BEFORE).startswith(PDF):
         return "application/pdf"
     return ANY if kind.startswith(("image/", "application/pdf")) else kind
 
@@ -122,7 +125,7 @@ def _picture(body: bytes) -> str | None:
 
 def _words(kind: str, body: bytes) -> str | None:
     """Return the bytes as text; None if they are none."""
-    if body.startswith(PDF):
+    if body.lstrip(LEFT_BEFORE).startswith(PDF):
         return None
     try:
         return body.decode("utf-8-sig")
