@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from pydantic_ai import Agent
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pydantic_ai.mcp import CallToolFunc, ToolResult
     from pydantic_ai.models import Model
 
+T = TypeVar("T")
 LONGEST_SENTENCE = 300
 NOTIFICATION_TOOL = "_system_notification"
 # What every model takes beside words; a file of any other type would end the session.
@@ -98,7 +99,7 @@ class Apart:
         return whole
 
 
-def readable(one: object) -> object:
+def readable(one: T) -> T | str:
     """Return a part of a tool's answer, or in place of a file that no model takes a sentence for the model."""
     if isinstance(one, BinaryContent) and one.media_type not in READ:
         return f"(A file of the type {one.media_type}, which cannot be read here.)"
@@ -120,7 +121,7 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
         ctx: "RunContext[Any]", call: "CallToolFunc", name: str, arguments: dict[str, object]
     ) -> "ToolResult":
         answer = await (call(name, arguments) if apart is None else apart.take(ctx, call, name, arguments))
-        return [readable(one) for one in answer] if isinstance(answer, list) else readable(answer)  # type: ignore[return-value]  # each is of its kinds
+        return [readable(one) for one in answer] if isinstance(answer, list) else readable(answer)
 
     butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed", process_tool_call=take)
     abilities = [ProcessHistory(apart.told)] if apart is not None else []

@@ -108,7 +108,7 @@ def _shown(turn: Turn, asked: AttachmentRequest, body: bytes) -> list[ContentBlo
 
 def _proved(kind: str, body: bytes) -> str:
     """Return the type that the sender named, but for what a model is shown as such: a picture or a PDF."""
-    if body.lstrip(LEFT_BEFORE).startswith(PDF):
+    if _is_pdf(body):
         return "application/pdf"
     return ANY if kind.startswith(("image/", "application/pdf")) else kind
 
@@ -123,9 +123,13 @@ def _picture(body: bytes) -> str | None:
     return next((kind for sign, kind in PICTURES.items() if body.startswith(sign)), None)
 
 
+def _is_pdf(body: bytes) -> bool:
+    return body[:1024].lstrip(LEFT_BEFORE).startswith(PDF)
+
+
 def _words(kind: str, body: bytes) -> str | None:
     """Return the bytes as text; None if they are none."""
-    if body.lstrip(LEFT_BEFORE).startswith(PDF):
+    if _is_pdf(body):
         return None
     try:
         return body.decode("utf-8-sig")
