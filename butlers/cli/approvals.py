@@ -34,6 +34,7 @@ from shared.storage.addressees import Addressee, addressee
 
 if TYPE_CHECKING:  # keeps --help quick
     from shared.display.approval import Asked
+    from shared.display.tool_call import AskedCall
     from shared.gate.owner_decision import Outcome
 
 
@@ -115,19 +116,23 @@ def _cells(row: Record, to: Addressee) -> list[object]:
     return [begins, _reference(row), ACTION[row["status"]], butler, to, row["channel"], beginning(_message(row))]
 
 
-def _show_call(row: Record) -> None:
-    from shared.display.tool_call import HIGH_RISK, named_values, wants_to_run  # noqa: PLC0415  # keeps --help quick
+def _show_call(row: Record, call: "AskedCall") -> None:
+    """Print a call: as its card puts it as long as it waits, and later what it was and what it answered."""
+    from shared.display.tool_call import call_lines, named_values, wants_to_run  # noqa: PLC0415  # keeps --help quick
 
-    say(wants_to_run(row["origin_butler"], row["tool_name"]))
-    for line in [HIGH_RISK] if row["risk"] == "high" else []:
-        say(line)
-    times = {"requested": instant(row["requested_at"], "seconds"), "expires": instant(row["expires_at"], "seconds")}
-    for name, value in {"id": row["id"], "status": CALL[row["status"]], **times}.items():
+    say(wants_to_run(call.origin, call.tool_name))
+    shown = {"id": row["id"], "status": CALL[row["status"]], "revision": row["revision"]}
+    for name, value in {**shown, "requested": instant(row["requested_at"], "seconds")}.items():
         say(f"{name}: {value}")
+    say("")
+    if row["status"] == "pending":
+        for line in call_lines(call):
+            say(line)
+        return
     say("What it would do:")
-    say_lines(quoted(row["says"]))
+    say_lines(quoted(call.says))
     say("With:")
-    say_lines(quoted(named_values(row["arguments"])))
+    say_lines(quoted(named_values(call.arguments)))
     if row["result"]:
         say("It answered:")
         say_lines(quoted(row["result"]))
@@ -142,17 +147,18 @@ def show(
 ) -> None:
     """Show one approval request with the whole text."""
 
-    async def read() -> tuple[Record, Addressee, Question | None]:
+    async def read() -> "tuple[Record, Addressee, Question | None, AskedCall | None]":
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = await _one(connection, action_id)
-            return row, await _to(connection, row), await _question(connection, row)
+            asked = await _question(connection, row), await _call(connection, row)
+            return row, await _to(connection, row), *asked
 
-    row, to, question = asyncio.run(read())
+    row, to, question, call = asyncio.run(read())
     if as_json:
         say_json(_object(row, to))
         return
-    if row["says"] is not None:
-        _show_call(row)
+    if call is not None:
+        _show_call(row, call)
         return
     say(f"{to} by {row['channel']}")
     shown = {"id": row["id"], "ref": _reference(row), "status": ACTION[row["status"]], "butler": row["origin_butler"]}
@@ -258,34 +264,46 @@ def _say_word(
 def _carry_out(
     action_id: str, home_folder: Path | None, said: "Callable[[Connection, About], Awaitable[Outcome]]"
 ) -> None:
-    """Take the owner's word for the revision that was read here and no other, and print whom it goes to."""
+    """Take the owner's word for the revision that was read here and no other, and print what it is about."""
     settings = settings_of(None, home_folder)
 
-    async def carry() -> "tuple[Outcome, Question | None]":
+    async def carry() -> "tuple[Outcome, list[str]]":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
             row = await _one(connection, action_id)
-            question = await _question(connection, row)
-            revision, shown = row["revision"], None
+            question, call = await _question(connection, row), await _call(connection, row)
+            revision, shown, told = row["revision"], None, list[str]()
             if question is not None:
-                revision, shown = question.revision, question.asked.content_sha
-            elif row["says"] is not None:
-                shown = tool_calls.call_sha(row["origin_butler"], row["tool_name"], row["arguments"], row["says"])
-            return await said(connection, About(row["id"], revision, by, settings, shown)), question
+                revision, shown, told = question.revision, question.asked.content_sha, _whom(question)
+            elif call is not None:
+                shown, told = call.content_sha, _what(call)
+            return await said(connection, About(row["id"], revision, by, settings, shown)), told
 
-    outcome, question = asyncio.run(carry())
+    outcome, told = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
-    if question is not None:
-        _say_whom(question)
-    say(outcome.text)
+    for line in [*told, outcome.text]:
+        say(line)
 
 
-def _say_whom(question: Question) -> None:
+def _whom(question: Question) -> list[str]:
     from shared.display.approval import foot, head  # noqa: PLC0415  # keeps --help quick
 
-    say(head(question.asked)[0])
-    say(foot(question.asked)[-1])
+    return [head(question.asked)[0], foot(question.asked)[-1]]
+
+
+def _what(call: "AskedCall") -> list[str]:
+    from shared.display.tool_call import call_foot, call_head  # noqa: PLC0415  # as above
+
+    return [call_head(call)[0], call_foot(call)[-1]]
+
+
+async def _call(connection: Connection, row: Record) -> "AskedCall | None":
+    """Return the call that this is about, in the words of its card; None for a message."""
+    from shared.gate.tool_call import asked_call  # noqa: PLC0415  # keeps --help quick
+
+    call = await tool_calls.one(connection, row["id"])
+    return None if call is None else await asked_call(connection, call)
 
 
 async def _question(connection: Connection, row: Record) -> Question | None:
