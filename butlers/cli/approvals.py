@@ -118,25 +118,18 @@ def _cells(row: Record, to: Addressee) -> list[object]:
 
 def _show_call(row: Record, call: "AskedCall") -> None:
     """Print a call: as its card puts it as long as it waits, and later what it was and what it answered."""
-    from shared.display.tool_call import call_lines, named_values, wants_to_run  # noqa: PLC0415  # keeps --help quick
+    from shared.display.quotes import Quote, quotation  # noqa: PLC0415  # keeps --help quick
+    from shared.display.tool_call import call_lines, call_quotes, wants_to_run  # noqa: PLC0415  # as above
 
     say(wants_to_run(call.origin, call.tool_name))
     shown = {"id": row["id"], "status": CALL[row["status"]], "revision": row["revision"]}
     for name, value in {**shown, "requested": instant(row["requested_at"], "seconds")}.items():
         say(f"{name}: {value}")
-    say("")
-    if row["status"] == "pending":
-        for line in call_lines(call):
-            say(line)
-        return
-    say("What it would do:")
-    say_lines(quoted(call.says))
-    say("With:")
-    say_lines(quoted(named_values(call.arguments)))
-    if row["result"]:
-        say("It answered:")
-        say_lines(quoted(row["result"]))
-    say(f"hash {short(row['content_sha'])}")
+    answered = (Quote(row["result"], "It answered"),) if row["result"] else ()
+    over = "\n\n".join(map(quotation, [*call_quotes(call), *answered])).split("\n")
+    lines = call_lines(call) if row["status"] == "pending" else [*over, "", f"hash {short(row['content_sha'])}"]
+    for line in ["", *lines]:
+        say(line)
 
 
 @app.command()

@@ -55,6 +55,7 @@ async def test_what_a_silent_daemon_began_is_repeated_only_if_declared_so(
         once_more = await garden.call(tool, bed=bed, hold=True)
         assert once_more["status"] == "pending_approval"
         await eventually(partial(_asked_again, garden, bed))
+        assert "may have run before" in await said(garden.house, "approvals", "show", str(once_more["action_id"]))
     garden.valves.hold.set()
     await garden.ended(asked["action_id"], ends)
     assert garden.valves.of(bed) == runs

@@ -71,8 +71,10 @@ async def test_a_yes_on_the_command_line_runs_it(garden: Garden, bed: str) -> No
     shown = await said(garden.house, "approvals", "show", action)
     for line in ("Greeter wants to run flood", "High risk: no rule can allow it.", f'> bed = "{bed}"'):
         assert line in shown.split("\n"), shown
-    assert not any(line.startswith(("minutes", "Expires", "\u25a3")) for line in shown.split("\n"))
-    assert "It runs now." in await said(garden.house, "approvals", "approve", action)
+    assert not any(line.startswith(("minutes", "Expires never", "\u25a3")) for line in shown.split("\n"))
+    told = await said(garden.house, "approvals", "approve", action)
+    assert told.startswith("Greeter wants to run flood\nRun flood, hash "), told
+    assert "It runs now." in told
     await garden.ended(action, "executed")
     assert garden.valves.of(bed) == 1
     assert "opened" in await said(garden.house, "approvals", "show", action)
