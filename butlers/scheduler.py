@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from butlers.butler import Context, Result, Tool
-from butlers.schedules import NO_CLOCK_IS_RIGHT_BEFORE, Turn, first_due, has_travelled, turn
+from butlers.schedules import NO_CLOCK_IS_RIGHT_BEFORE, Turn, due_again, turn
 from butlers.sessions.runner import tell_owner
 from shared.db.pool import BRIEFLY, Connection
 from shared.display.quotes import in_marks
@@ -159,10 +159,12 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     INVARIANT: what repeats is due no later than at its first time from now, whatever a wrong clock has written.
     """
     now = await schedules.now(connection)
-    before = {row["name"]: schedules.schedule_of(row) for row in await schedules.of(connection, butler)}
+    before = {
+        row["name"]: (schedules.schedule_of(row), row["next_due_at"]) for row in await schedules.of(connection, butler)
+    }
     for one in wanted:
-        travelled = has_travelled(before.get(one.name), one)
-        await schedules.follow(connection, butler, one, first_due(one, now), travelled=travelled)
+        was, waits = before.get(one.name, (None, None))
+        await schedules.follow(connection, butler, one, waits, due_again(was, waits, one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
     for row in await schedules.of(connection, butler) if now > NO_CLOCK_IS_RIGHT_BEFORE else ():
         # Without what has passed, it is next due at its first time from now.

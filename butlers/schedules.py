@@ -102,13 +102,30 @@ def first_due(schedule: Schedule, now: datetime) -> datetime | None:
     return schedule.at if schedule.at > now - LATE else None
 
 
-def has_travelled(before: Schedule | None, schedule: Schedule) -> bool:
-    """Return whether both come once, at the same time by the clock on the wall, each in a zone of its own."""
-    if before is None or before.at is None or schedule.at is None or before.zone == schedule.zone:
-        return False
+def due_again(before: Schedule | None, waits: datetime | None, schedule: Schedule, now: datetime) -> datetime | None:
+    """Return when a schedule is due next whose row was `before`, if it had one, due next at `waits`.
+
+    What is as it was keeps its time: a restart neither repeats nor loses an occurrence. In another zone, as of a
+    computer that travelled, what waits for nine o'clock comes at nine o'clock there, and was missed if that is over.
+    """
+    if before is None:
+        return first_due(schedule, now)
+    same = (before.cron, before.at) == (schedule.cron, schedule.at)
+    if same and (schedule.cron is None or before.zone == schedule.zone):
+        return waits
     with suppress(*UNREADABLE):  # a row's zone may be none
-        return _on_the_wall(before.at, before.zone) == _on_the_wall(schedule.at, schedule.zone)
-    return False
+        if same or _have_one_wall_time(before, schedule):
+            # What was missed stays so, and what came does not come again.
+            if waits is None or waits <= now:
+                return waits
+            return _on_the_wall(waits, before.zone).replace(tzinfo=ZoneInfo(schedule.zone)).astimezone(UTC)
+    return first_due(schedule, now)
+
+
+def _have_one_wall_time(before: Schedule, schedule: Schedule) -> bool:
+    if before.at is None or schedule.at is None:
+        return False
+    return _on_the_wall(before.at, before.zone) == _on_the_wall(schedule.at, schedule.zone)
 
 
 def _on_the_wall(at: datetime, zone: str) -> datetime:

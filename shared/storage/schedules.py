@@ -51,9 +51,7 @@ async def now(connection: Connection) -> datetime:
     return found
 
 
-# What is as it was keeps when it is due next: a restart neither repeats nor loses an occurrence. Another zone, as of a
-# computer that travelled, changes nothing of an instant, and takes away nothing that was missed; what waits for nine
-# o'clock ($11) comes at nine o'clock there, and what came at nine o'clock does not come again.
+# When it is due was chosen from what its row said before ($11); what another process has moved since then stays.
 FOLLOW = """
 INSERT INTO shared.schedules AS s (butler, name, source, cron, once_at, zone, prompt, tool, arguments, catch_up,
     next_due_at)
@@ -61,22 +59,15 @@ VALUES ($1, $2, 'file', $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (butler, name) DO UPDATE SET source = 'file', cron = EXCLUDED.cron, once_at = EXCLUDED.once_at,
     zone = EXCLUDED.zone, prompt = EXCLUDED.prompt, tool = EXCLUDED.tool, arguments = EXCLUDED.arguments,
     catch_up = EXCLUDED.catch_up,
-    next_due_at = CASE WHEN s.once_at = EXCLUDED.once_at
-        OR (s.cron = EXCLUDED.cron AND (s.zone = EXCLUDED.zone OR s.next_due_at <= clock_timestamp()))
-        THEN s.next_due_at
-        WHEN $11 THEN CASE WHEN s.next_due_at > clock_timestamp() THEN EXCLUDED.once_at ELSE s.next_due_at END
-        ELSE EXCLUDED.next_due_at END
+    next_due_at = CASE WHEN s.next_due_at IS NOT DISTINCT FROM $11 THEN EXCLUDED.next_due_at ELSE s.next_due_at END
 """
 
 
 async def follow(
-    connection: Connection, butler: str, schedule: Schedule, due: datetime | None, *, travelled: bool = False
+    connection: Connection, butler: str, schedule: Schedule, waits: datetime | None, due: datetime | None
 ) -> None:
-    """Write a schedule of the butler's file, due next then if it is new or its time was changed.
-
-    `travelled` says that its time is the row's by the clock on the wall, and the zone another.
-    """
-    await connection.execute(FOLLOW, butler, *_columns(schedule), due, travelled)
+    """Write a schedule of the butler's file, due next at `due`; its row, if there is one, waits for `waits`."""
+    await connection.execute(FOLLOW, butler, *_columns(schedule), due, waits)
 
 
 # Its trigger takes the row away.

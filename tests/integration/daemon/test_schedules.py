@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -349,6 +350,18 @@ async def test_nine_oclock_is_kept_on_a_journey(still_house: House, was: str, th
             ELSE next_due_at::text END FROM shared.schedules
     """
     assert await still_house.sql.fetchval(due) == then
+
+
+# The clocks of the one stand hours later, so that its time was missed there; those of the other earlier.
+@pytest.mark.parametrize("there", ["Asia/Tokyo", "Europe/Lisbon"])
+async def test_what_repeats_is_kept_on_a_journey(still_house: House, there: str) -> None:
+    wall = datetime.now(ZoneInfo("Europe/Berlin")).replace(second=0, microsecond=0) + timedelta(hours=2)
+    monthly = {"name": there[-5:].lower(), "cron": f"{wall.minute} {wall.hour} {wall.day} * *", "tool": "count"}
+    for zone in ("Europe/Berlin", there):
+        async with still_house.context(BUTLER).db.work() as connection:
+            await follow(connection, BUTLER, [read_schedule(monthly, zone)])
+    due = await still_house.sql.fetchval("SELECT next_due_at FROM shared.schedules WHERE name = $1", monthly["name"])
+    assert due == wall.replace(tzinfo=ZoneInfo(there))
 
 
 async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_sentence(still_house: House) -> None:
