@@ -287,10 +287,11 @@ def untold_of(claimed: Claimed, came: Finish, silence: str | None, settled: Sett
     """
     said = " ".join(came.outcome.split())[:400]
     ended = f"ended, and {silence}." if silence else None
+    in_vain = settled.is_unanswered or settled.given_up
     ways = {
         "limit": f"was ended. {said}",
         "failed": f"failed. {said}" if claimed.cause != "ask" else ended,
-        "stopped": "was stopped, and nothing comes of what it was told." if settled.is_unanswered else None,
+        "stopped": "was stopped, and nothing comes of what it was told." if in_vain else None,
     }
     way, who = ways.get(came.status, ended), f"A session of {claimed.butler}"
     return _sentences(f"{who} {way}", prompt.asked(claimed), settled.heard) if way else None

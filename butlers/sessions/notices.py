@@ -118,7 +118,7 @@ async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> 
     return Settled(
         _named("It was told:", [row["text"] for row in heard]),
         any(row["unanswered"] for row in heard),
-        _named("It was shown twice in vain, and is shown no more:", lost),
+        _named("It was shown in vain, and is shown no more:", lost),
     )
 
 

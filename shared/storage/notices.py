@@ -107,11 +107,11 @@ async def is_owners(connection: Connection, butler: str, session_id: str) -> boo
     return bool(await connection.fetchval(IS_OWNERS, id_in(session_id), butler))
 
 
-# INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written is shown nothing;
-# whoever claims sessions waits for neither. A program of the owner's need not see to what its results bring.
+# INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written, or that the owner
+# stops, is shown nothing; whoever claims sessions waits for neither. A program of the owner's need not see to what its results bring.
 READER = f"""
 SELECT coalesce(nonce, '') AS nonce, hears, runtime IS DISTINCT FROM 'command' AND {OWNERS} AS is_owners
-FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running' AND nonce IS NOT NULL FOR KEY SHARE
+FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running' AND stop_asked_at IS NULL AND nonce IS NOT NULL FOR KEY SHARE
 """
 CLIENT = """
 SELECT '' AS nonce, false AS hears, true AS is_owners FROM shared.client_tokens
@@ -199,10 +199,10 @@ WITH unread AS (
     FROM shared.notices WHERE butler = $1 AND state = 'shown' AND shown_in = $2 FOR UPDATE)
 UPDATE shared.notices n SET state = CASE WHEN again OR words OR stopped THEN 'done' ELSE 'queued' END, again = true,
     shown_in = CASE WHEN again OR words OR stopped THEN shown_in END, shown_at = NULL,
-    shown_call = CASE WHEN stopped THEN shown_call END
+    shown_call = CASE WHEN stopped AND words THEN shown_call END
 FROM unread u WHERE u.id = n.id
-RETURNING n.id::text, words AND NOT stopped AS begins, n.state = 'done' AND trust = 'owner' AND NOT words
-    AND NOT stopped AS given_up, text
+RETURNING n.id::text, words AND NOT stopped AS begins, n.state = 'done' AND trust = 'owner' AND NOT words AS given_up,
+    text
 """
 
 
@@ -210,7 +210,7 @@ async def unread(connection: Connection, butler: str, by: str) -> Sequence[Recor
     """Put back what a session was shown last that broke off, once; return id, text, `begins` and `given_up` of each.
 
     The owner's words begin a session of their own again; given up is what the owner decided or answered, the second
-    time.
+    time or where the owner stopped the session.
     """
     await connection.execute(READ_BEFORE, butler, by, id_in(by))
     rows = await connection.fetch(UNREAD, butler, by, id_in(by))

@@ -175,6 +175,28 @@ async def test_what_the_owner_wrote_to_a_session_and_then_stopped_begins_no_othe
     assert said.endswith("It was told: “Make it blue.”")
 
 
+async def test_an_answer_that_a_session_was_shown_before_the_owner_stopped_it_is_named(butler: Served) -> None:
+    claimed, bearer = await begun(butler.house)
+    async with butler.house.context("messenger").db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "answer", "Room 9.", trust="owner", wakes=True))
+    await added(butler.house)
+    assert "Room 9." in await reads(butler, bearer)
+    await sessions.ask_to_stop(butler.house.sql, claimed.id)
+    async with butler.house.context("greeter").db.work() as connection:
+        settled = await settle(connection, claimed, is_read=False)
+    assert "was stopped" in str(untold_of(claimed, Finish("stopped", "You stopped it."), None, settled))
+    assert settled.given_up == "It was shown in vain, and is shown no more: “Room 9.”"
+    assert await woken(butler.house, Pace(timedelta(0), timedelta(0))) == []
+
+
+async def test_what_the_owner_writes_after_a_stop_is_not_told_to_what_is_being_stopped(butler: Served) -> None:
+    claimed, bearer = await begun(butler.house)
+    await sessions.ask_to_stop(butler.house.sql, claimed.id)
+    await words(butler.house)
+    assert await reads(butler, bearer) == ""
+    assert await states(butler.house) == ["queued"]
+
+
 async def test_what_no_session_would_be_shown_begins_none(butler: Served) -> None:
     """The Switchboard tells a butler the owner's words, and a session that a notice begins is shown none of those."""
     async with butler.house.context("switchboard").db.work() as connection:
