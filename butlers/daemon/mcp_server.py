@@ -39,6 +39,11 @@ AT_THE_PIPE: Final[ContextVar[Caller | None]] = ContextVar("at_the_pipe", defaul
 BlockFor: TypeAlias = Callable[[Caller, str, float], Awaitable[str | None]]
 # Under which name it stands in an object.
 KEY: Final = "notifications"
+# So many characters of a result Claude Code shows its model, if it is told; of more the beginning alone. Whatever other
+# clients do, most show so many.
+SHOWN_WHOLE: Final = {"anthropic/maxResultSizeChars": 200_000}
+# INVARIANT: a block is taken only where its reader is shown it; it stands last.
+LONGEST_BESIDE: Final = 150_000
 
 
 async def nothing_waits(_caller: Caller, _tool: str, _began: float) -> None:
@@ -60,6 +65,7 @@ class ServedTool(McpTool):
             parameters=dict(tool.parameters),
             output_schema=_published(tool.output, block_for),
             annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
+            meta=dict(SHOWN_WHOLE),
         )
         served._tool, served._block_for = tool, block_for
         return served
@@ -82,6 +88,8 @@ class ServedTool(McpTool):
         # Made before a block is taken, since what cannot leave would swallow one; so would an object with a key for it.
         bare = leave(result)
         if result.asks or call is None or (result.answer is not None and KEY in result.answer):
+            return bare
+        if sum(len(one.text) for one in bare.content if isinstance(one, TextContent)) > LONGEST_BESIDE:
             return bare
         block = await self._block_for(call.caller, self._tool.name, began)
         return bare if block is None else leave(result, block)

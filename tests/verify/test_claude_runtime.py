@@ -125,6 +125,15 @@ async def test_it_ends_at_the_limit_of_turns(
     assert len(models.asked) == 2
 
 
+async def test_its_model_is_shown_a_long_result_to_its_end(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    """Where a block of notices stands."""
+    models.play(Call("mcp__garden__contract"), Words("Three months."))
+    await played(claude(str(program)), butler, models, tmp_path)
+    assert models.asked[-1].results[-1].endswith("Signed.")
+
+
 async def test_it_has_no_tool_but_its_butlers(
     program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:

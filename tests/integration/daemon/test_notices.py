@@ -63,6 +63,10 @@ async def drawn(_: ToolCall) -> Result:
     return Result(blocks=[ImageContent(type="image", data=PIXEL, mime_type="image/png")])
 
 
+async def long(_: ToolCall) -> Result:
+    return Result(blocks=[TextContent(type="text", text="On and on. " * 15_000)])
+
+
 async def refused(_: ToolCall) -> Result:
     raise InvalidInput("There is no dog.", "Draw a cat.")
 
@@ -73,6 +77,7 @@ TOOLS: Final = [
     Tool("drawn", "Drawn.", ANY, drawn),
     Tool("refused", "Refused.", ANY, refused),
 ]
+LONG: Final = Tool("long", "Long.", ANY, long)
 
 
 async def painting(house: House) -> AsyncIterator[Served]:
@@ -88,7 +93,7 @@ async def painting(house: House) -> AsyncIterator[Served]:
         context, directory = house.context("greeter"), house.assembly.directory
         verifier = Verifier("greeter", directory.keys_of, directory.clock, is_live=Directory(context.db).is_live)
         made = Butler(
-            "greeter", "Paints.", build=lambda _: Components([*TOOLS, Tool("waited", "Waited.", ANY, waited)])
+            "greeter", "Paints.", build=lambda _: Components([*TOOLS, LONG, Tool("waited", "Waited.", ANY, waited)])
         )
         return build(made, context, verifier, [url.removeprefix("http://")])[0]
 
@@ -214,6 +219,12 @@ async def test_what_is_asked_for_says_it_in_full_and_takes_nothing(butler: Serve
     assert answer.object_ is not None
     assert [len(str(one["text"])) for one in answer.object_["notices"]] == [2499]  # type: ignore[attr-defined]
     assert await states(butler.house) == ["queued"]
+
+
+async def test_a_result_of_which_a_model_sees_the_beginning_alone_takes_nothing(butler: Served, token: str) -> None:
+    await added(butler.house)
+    _, body = await butler.post(token, "long")
+    assert ("On and on." in body, "notification" in body, await states(butler.house)) == (True, False, ["queued"])
 
 
 async def test_of_calls_at_once_one_takes_what_waits(butler: Served, token: str) -> None:

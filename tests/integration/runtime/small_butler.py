@@ -11,6 +11,7 @@ from mcp_types import BlobResourceContents, EmbeddedResource, TextContent
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from butlers.daemon.mcp_server import SHOWN_WHOLE
 from butlers.runtime.base import Job, Limits
 from tests.rig.served import served
 
@@ -62,6 +63,11 @@ async def small_butler() -> AsyncIterator[SmallButler]:
         """Tell the owner."""
         made.told.append(message)
         return {"status": "ok"}
+
+    @server.tool(meta=SHOWN_WHOLE)
+    def contract() -> ToolResult:
+        """As long a text as any tool of a butler's hands out."""
+        return ToolResult(content=[TextContent(type="text", text="The term is three months. " * 4000 + "Signed.")])
 
     @server.tool
     def archive() -> ToolResult:
