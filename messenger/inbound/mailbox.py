@@ -288,7 +288,8 @@ def _log_in(server: IMAP4, account: Relay) -> None:
         raise
     except IMAP4.error:
         raise Misconfigured("The mailbox server rejects the login.", "Correct the login in BUTLERS_IMAP_URL.") from None
-    server.capabilities = ("IDLE",) if "IDLE" in str(_demand(*server.capability())).upper().split() else ()
+    can = _demand(*server.capability())[0] or b""
+    server.capabilities = ("IDLE",) if b"IDLE" in can.upper().split() else ()
 
 
 def _quoted(user: str) -> str:

@@ -179,6 +179,15 @@ def test_it_is_examined_and_never_selected() -> None:
     assert re.fullmatch(rb"UID SEARCH UID 42:\* SINCE \d{1,2}-[A-Z][a-z]{2}-\d{4}", words[4])
 
 
+def test_a_server_that_names_idle_last_is_waited_on() -> None:
+    answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1 IDLE\r\n", b"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n"}
+    waits = {b"UID": b"* SEARCH\r\n", b"IDLE": b"+ idling\r\n", b"": b"IDLE1 OK done\r\n"}
+    with listening({**answers, **waits}) as (port, _):
+        box = Box(account_from(f"imap://house:secret@127.0.0.1:{port}"))
+        assert box.take(Seen(7, 41, seen().since), wait=0.1).woken
+        box.close()
+
+
 def test_what_a_server_says_shows_no_password() -> None:
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n* BYE you said s3cret-words\r\n"}
     with listening(answers) as (port, _), pytest.raises(Unavailable, match=r"\*\*\*") as failed:
