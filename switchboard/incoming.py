@@ -102,9 +102,9 @@ async def hand_over(connection: Connection, row: Record, butler: str, concerns: 
             await notices.add(connection, butler, words)
     elif not is_own:
         await inbox.show(connection, row["id"])
-    # Where nothing thinks for anybody, the Messenger says so.
+    # Where nothing thinks for anybody, the Messenger says so of what is written to the bot.
     untold = is_own and not thinks and not is_played
-    return untold and await session_list.somebody_thinks(connection)
+    return untold and (row["channel"] == EMAIL.name or await session_list.somebody_thinks(connection))
 
 
 async def _tell_owner(context: Context, message: Record, words: str) -> None:

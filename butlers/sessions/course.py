@@ -110,8 +110,9 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded
     work = folder / "work"
     work.mkdir(mode=0o700, parents=True)
     limits = _limits(claimed)
-    # Its row ends it; the time in it only bounds what a row that nobody ends any more would leave.
-    lasts = timedelta(minutes=limits.minutes + 1)
+    # Its row ends it; the time in it only bounds what a row that nobody ends any more would leave, and is far off where
+    # clocks jump, as of a computer that slept.
+    lasts = timedelta(minutes=limits.minutes, days=7)
     token_file = folder / "token"
     token_file.touch(mode=0o600, exist_ok=False)
     # INVARIANT: what only says who takes a message is shown no tool and can call none, whatever the message says.

@@ -108,10 +108,12 @@ async def is_owners(connection: Connection, butler: str, session_id: str) -> boo
 
 
 # INVARIANT: the end of a session waits until this unit of work is over, and one whose end is written, or that the owner
-# stops, is shown nothing; whoever claims sessions waits for neither. A program of the owner's need not see to what its results bring.
+# stops, is shown nothing; whoever claims sessions waits for neither. A program of the owner's need not see to what its
+# results bring.
 READER = f"""
 SELECT coalesce(nonce, '') AS nonce, hears, runtime IS DISTINCT FROM 'command' AND {OWNERS} AS is_owners
-FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running' AND stop_asked_at IS NULL AND nonce IS NOT NULL FOR KEY SHARE
+FROM shared.sessions
+WHERE id = $1 AND butler = $2 AND status = 'running' AND stop_asked_at IS NULL AND nonce IS NOT NULL FOR KEY SHARE
 """
 CLIENT = """
 SELECT '' AS nonce, false AS hears, true AS is_owners FROM shared.client_tokens

@@ -56,7 +56,7 @@ async def test_what_a_session_is_asked_and_calls_is_shown_as_text(house: House, 
 
 async def test_its_schedules_show_what_is_due_and_how_it_went(house: House, console: Running) -> None:
     morning = schedules.Schedule(name="morning", zone="Europe/Berlin", cron="0 7 * * *", prompt="<b>Well?</b>")
-    await schedules.follow(house.sql, "greeter", morning, datetime(2199, 1, 2, 6, tzinfo=UTC))
+    await schedules.follow(house.sql, "greeter", morning, None, datetime(2199, 1, 2, 6, tzinfo=UTC))
     await house.sql.execute(ONCE)
     html = await page(console, "/butlers/greeter")
     assert "&lt;b&gt;Well?&lt;/b&gt;" in html
@@ -73,7 +73,7 @@ async def test_the_owner_removes_what_a_butler_has_set_itself_and_the_file_s_sta
 ) -> None:
     morning = schedules.Schedule(name="dawn", zone="UTC", cron="0 5 * * *", prompt="Well?")
     due = datetime(2199, 1, 2, 5, tzinfo=UTC)
-    await schedules.follow(house.sql, "greeter", morning, due)
+    await schedules.follow(house.sql, "greeter", morning, None, due)
     await schedules.add_own(house.sql, "greeter", replace(morning, name="each-minute"), due)
     html = await page(console, "/butlers/greeter")
     assert 'name="remove" value="each-minute"' in html

@@ -169,7 +169,7 @@ async def test_what_a_butler_asks_for_stands_in_a_block_as_a_butler_s(still_hous
 async def test_what_the_owner_s_file_asks_for_stands_as_it_is(still_house: House, message: str) -> None:
     schedule = read_schedule({"name": "filed", "cron": "0 9 * * *", "prompt": message}, "UTC")
     async with still_house.context("health").db.work() as connection:
-        await schedules.follow(connection, "health", schedule, None)
+        await schedules.follow(connection, "health", schedule, None, None)
     claimed = Claimed(str(uuid4()), "health", "schedule:filed", message, 1, {}, {})
     assert await worded(still_house.context("health"), claimed) == Worded(message)
 
@@ -254,6 +254,18 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NOT_READ.format(name="greeter")]
 
 
+@pytest.mark.parametrize(("by", "tellings"), [("email", 1), ("telegram", 0)])
+async def test_where_nothing_thinks_the_writer_of_a_mail_is_told_and_the_bot_says_it_itself(
+    still_house: House, message: str, by: str, tellings: int
+) -> None:
+    address = str(await still_house.sql.fetchval(OWNERS_MAIL))
+    mail = {**letter(message, address, f"<{message}@x.org>"), "sender": {"identity": address, "verified": True}}
+    assert await begun(still_house, mail if by == "email" else event(message, OWNER), thinks=False) == []
+    row = await still_house.row("SELECT request_context FROM switchboard.inbox WHERE text = $1", message)
+    assert len(await still_house.sql.fetch(TOLD, row["request_context"]["request_id"])) == tellings
+    assert await begun(still_house, event(f"{message} now", OWNER))
+
+
 async def test_the_owner_is_told_once_that_nobody_is_called_so(still_house: House, message: str) -> None:
     [session] = await begun(still_house, event(f"/healht {message}", OWNER))
     told = await still_house.sql.fetch(TOLD, session["request_context"]["request_id"])
@@ -266,7 +278,7 @@ async def test_the_owner_is_told_of_words_taken_for_a_quotation(
     still_house: House, message: str, *, in_doubt: bool
 ) -> None:
     address, thread = str(await still_house.sql.fetchval(OWNERS_MAIL)), f"<{message}@example.org>"
-    await there(still_house)
+    await there(still_house, thinks=True)
     quoted = "Date: Friday, 4 December 2026\nTime: 8 pm\n\nCancel Thursday."
     mail = letter("", address, thread, payload={"text": "Book a table:", "quoted": quoted, "in_doubt": in_doubt})
     given = {**mail, "sender": {"identity": address, "verified": True}}

@@ -44,11 +44,11 @@ VALUES ('telegram', $1, $2, $3, $4, '{}')
 LEFT_TO_BRING = "SELECT update_id FROM messenger.updates WHERE bot = $1 AND handled_at IS NULL ORDER BY 1"
 
 
-async def there(house: House) -> None:
+async def there(house: House, *, thinks: bool = False) -> None:
     """Both butlers as their heartbeats note them; health is the default, as its folder says."""
     async with house.context("switchboard").db.work() as connection:
         for name in ("greeter", "health"):
-            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", False)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", thinks)
             await registry.all_seen(connection, [beat])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
+import jwt
 import pytest
 
 from butlers.butler import ToolCall
@@ -109,6 +110,19 @@ async def test_a_session_says_its_words_and_leaves_nothing_behind(house: House, 
     assert row["holder"] is row["lease_until"] is None
     assert not children(session_id)
     assert not folder_of(house.settings.home, session_id).exists()
+
+
+async def test_a_sessions_token_outlasts_a_computers_sleep(house: House, message: str) -> None:
+    """A clock that is read now and then stands before the sleep for a moment after it."""
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [LONG])):
+        await until_it_is(house, session_id, "running")
+        token = folder_of(house.settings.home, session_id) / "token"
+        await until(lambda: token.exists() and bool(token.read_text()))
+        found = jwt.decode(token.read_text(), options={"verify_signature": False})
+        await sessions.ask_to_stop(house.sql, session_id)
+        await until_it_is(house, session_id, "stopped")
+    assert found["exp"] - found["iat"] > timedelta(days=3).total_seconds()
 
 
 async def test_a_session_whose_writer_was_blocked_while_it_waited_never_begins(house: House, message: str) -> None:
