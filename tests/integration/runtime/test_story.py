@@ -56,7 +56,8 @@ async def the_story(player: Player, butler: SmallButler, models: ModelServer, fo
     assert used.dollars > 0
     _, _, last = models.asked
     assert last.key == KEYS[player.key]
-    assert sorted(last.tools) == [f"{player.prefix}{name}" for name in ("archive", "beds", "broken", "contract", "notify")]
+    names = ("archive", "beds", "broken", "contract", "notify")
+    assert sorted(last.tools) == [f"{player.prefix}{name}" for name in names]
     assert last.system.endswith(PERSONA)
     assert last.said[0].endswith("How are the beds?")
     assert last.results == ['{"count":3}', '{"status":"ok"}']
