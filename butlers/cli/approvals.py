@@ -282,7 +282,7 @@ def _carry_out(
 def _whom(question: Question) -> list[str]:
     from shared.display.approval import foot, head  # noqa: PLC0415  # keeps --help quick
 
-    return [head(question.asked)[0], foot(question.asked)[-1]]
+    return [*head(question.asked), foot(question.asked)[-1]]
 
 
 def _what(call: "AskedCall") -> list[str]:

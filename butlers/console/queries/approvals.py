@@ -28,6 +28,8 @@ class Letter:
     """What would go out, from whom and to whom; `trouble` says why it cannot."""
 
     butler: str
+    # Who admitted it in its butler's name; empty if the butler did so itself.
+    mark: str
     intent: str
     channel: str
     name: str
@@ -62,9 +64,8 @@ class Question:
     revision: int
     notification_id: str
     letter: Letter
-    # The question as every surface shows it: who admitted it in its butler's name, the thread it goes into, why it is
-    # asked, what its butler says about it beyond that, and the line right above the buttons.
-    mark: str
+    # The question as every surface shows it: the thread it goes into, why it is asked, what its butler says about it
+    # beyond that, and the line right above the buttons.
     thread: str
     findings: tuple[str, ...]
     summary: str
@@ -100,8 +101,8 @@ class Question:
 
 
 ONE = f"""
-SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.whom,
+SELECT a.id::text, a.origin_butler, n.admitted_by, a.status, a.revision, a.agent_summary, a.notification_id::text,
+    a.decided_at, a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.whom,
     n.status AS told, n.answer, w.name AS decided_by, d.address AS sent_to, coalesce(d.realm, h.realm) AS realm,
     a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
@@ -137,7 +138,6 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         revision=row["revision"],
         notification_id=row["notification_id"],
         letter=await letter(connection, row),
-        mark=marking(shown.origin, shown.admitted_by) if shown else "",
         thread=thread_words(shown) if shown else "",
         findings=tuple(in_line(one) for one in shown.findings) if shown else (),
         summary=visible(shown.summary) if shown else "",
@@ -182,6 +182,7 @@ async def letter(connection: Connection, row: Record) -> Letter:
     parts, trouble = _wires(found)
     return Letter(
         butler=visible(row["origin_butler"]),
+        mark=marking(row["origin_butler"], row["admitted_by"]),
         intent=delivery.intent,
         channel=delivery.channel,
         name=in_line(to.name),
@@ -203,6 +204,7 @@ def _unreadable(row: Record, odd: Unreadable) -> Letter:
     """Return all that can be said of an unreadable message: whose it is; it names nobody and cannot be sent."""
     return Letter(
         butler=visible(row["origin_butler"]),
+        mark=marking(row["origin_butler"], row["admitted_by"]),
         intent="send",
         channel="",
         name="",

@@ -120,8 +120,9 @@ async def without_address(connection: Connection, contact_id: str) -> list[Recor
 
 
 UNSENT = f"""
-SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
-    NULL::text AS sent_to, true AS open, extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+SELECT a.id::text, a.origin_butler, n.admitted_by, a.revision, a.notification_id::text, n.envelope, n.owner_text,
+    h.realm, n.whom, NULL::text AS sent_to, true AS open,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'

@@ -35,7 +35,6 @@ class Life:
     status: str
     words: str
     detail: str
-    admitted_by: str
     realm: str
     lineage: str
     not_after: str
@@ -95,7 +94,6 @@ async def life(connection: Connection, any_id: str) -> Life | None:
         status=row["status"],
         words=fate(row["status"], error),
         detail=answered(row["origin_butler"], error or text(answer, "message")),
-        admitted_by=visible(row["admitted_by"]),
         realm=visible(row["realm"]),
         lineage=visible(row["lineage"]),
         not_after=moment(row["not_after"]),

@@ -14,7 +14,9 @@ from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.gate.approval_request import asked
 from shared.storage import contacts, pending_actions
+from tests.integration.commands import said
 from tests.integration.house import House, button_data
+from tests.integration.signed_in import page, plain, signed_in
 from tests.integration.workers import ACTION, admitted, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -155,11 +157,18 @@ async def test_a_butlers_own_line_is_quoted_on_the_page_and_has_no_surface(still
     assert line.detail != reason
 
 
-async def test_the_page_says_who_admitted_a_question_in_its_butlers_name(still_house: House) -> None:
-    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
-    row = await still_house.row(ACTION, told)
-    for by, mark in (("greeter", ""), ("switchboard", "Submitted by switchboard on behalf of greeter.")):
-        await still_house.sql.execute(ADMITTED_BY, row["notification_id"], by)
-        page = await approvals.one(still_house.sql, str(row["id"]))
-        assert page is not None
-        assert page.mark == mark
+async def test_every_place_that_takes_a_yes_says_who_admitted_a_question_in_its_butlers_name(
+    still_house: House, message: str
+) -> None:
+    bo = await still_house.contact("Bo", email=f"{uuid4().hex}@example.org")
+    row = await still_house.row(ACTION, await admitted(still_house, message, contact_id=bo))
+    mark = "Submitted by switchboard on behalf of greeter."
+    async with signed_in(still_house) as console:
+        for by, places in (("greeter", []), ("switchboard", ["approvals", "contacts"])):
+            await still_house.sql.execute(ADMITTED_BY, row["notification_id"], by)
+            shown = {
+                at: plain(await page(console, f"/{at}/{of}")) for at, of in (("approvals", row["id"]), ("contacts", bo))
+            }
+            assert all(message in words for words in shown.values())
+            assert [at for at, words in shown.items() if mark in words] == places
+    assert mark in (await said(still_house, "approvals", "deny", str(row["id"]))).splitlines()
