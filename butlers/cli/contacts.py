@@ -13,9 +13,8 @@ from shared.addresses import canonical
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.gate.decide import pins
+from shared.gate.gather import naming
 from shared.storage import contacts
-from shared.storage.rules import list_rules, rule_of
 
 app = typer.Typer(help="People your butlers can write to.", no_args_is_help=True)
 ContactArgument = Annotated[str, typer.Argument(metavar="CONTACT", help="The name or the id, or the beginning of one.")]
@@ -134,8 +133,8 @@ def remove(contact_id: ContactArgument, home_folder: HomeOption = None) -> None:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = contact_of(await contacts.list_contacts(connection), contact_id)
             await contacts.remove_contact(connection, str(contact["id"]))
-            known = [await _still_named(connection, one["type"], one["value"]) for one in contact["entries"]]
-            return [f"Removed: {contact['name']}.", *(said for rules in known for said in rules)]
+            named = await _still_named(connection, [one["value"] for one in contact["entries"]])
+            return [f"Removed: {contact['name']}.", *named]
 
     for line in asyncio.run(write()):
         say(line)
@@ -194,11 +193,11 @@ async def _forget(connection: Connection, contact: Record, kind: str, value: str
     now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
     to = f"now go to {now.address}" if isinstance(now, contacts.Target) else "wait until there is another one"
     said = f"Removed: {canonical(kind, value)}. Messages to {contact['name']} by {kind} {to}."
-    return [f"{said} Approvals for it no longer count.", *await _still_named(connection, kind, value)]
+    return [f"{said} Approvals for it no longer count.", *await _still_named(connection, [canonical(kind, value)])]
 
 
-async def _still_named(connection: Connection, kind: str, value: str) -> list[str]:
-    """Say which rules name an address that is removed."""
-    address = canonical(kind, value)
-    rules = [row["id"] for row in await list_rules(connection) if row["active"] and pins(rule_of(row), address)]
-    return [f"Rule {rule} still names {address}; revoke it with `butlers rules revoke {rule}`." for rule in rules]
+async def _still_named(connection: Connection, addresses: list[str]) -> list[str]:
+    """Say which rules name addresses that are removed."""
+    told = "Rule {0} still names {1}; revoke it with `butlers rules revoke {0}`."
+    found = await naming(connection, addresses)
+    return [told.format(rule["id"], address) for address, rules in found.items() for rule in rules]

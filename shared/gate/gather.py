@@ -1,13 +1,16 @@
 """Stage 3, gather: everything the decision leans on, or an error if any of it cannot be read."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from shared.addresses import folded
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Record
 from shared.errors import Unavailable
+from shared.gate.decide import pins
 from shared.model import Approval, Brake, Facts, Rule
 from shared.storage import facts
 from shared.storage.contacts import MissingIdentifier, Target
+from shared.storage.rules import list_rules, rule_of
 
 
 async def gather(
@@ -45,3 +48,9 @@ async def gather(
         is_played=row["is_played"] is True,
         wanted_back=row.get("wanted_back") is True,
     )
+
+
+async def naming(connection: Connection, addresses: Iterable[str]) -> dict[str, list[Record]]:
+    """Return of each address the rules in force that name it itself: whoever it belongs to, they go on."""
+    rules = [row for row in await list_rules(connection) if row["active"]]
+    return {one: [row for row in rules if pins(rule_of(row), one)] for one in addresses}

@@ -1,13 +1,15 @@
 """What the pages of contacts show, read by SELECT only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from butlers.console.labels import ago, mapping, span, text
 from butlers.console.queries.approvals import Letter, letter
+from butlers.console.queries.rules import Standing, standing
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.visible import visible
+from shared.gate.gather import naming
 
 MOST = 20
 
@@ -20,6 +22,8 @@ class Entry:
     value: str
     shown: str
     primary: bool
+    # Those that name the address itself, and so go on without it; only the contact's own page looks.
+    rules: tuple[Standing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,13 @@ PERSON = f"{ROW} WHERE c.id = $1 GROUP BY c.id"
 async def person(connection: Connection, contact_id: str) -> Person | None:
     """Return one contact, or None."""
     row = await connection.fetchrow(PERSON, UUID(contact_id))
-    return _person(row) if row else None
+    if row is None:
+        return None
+    found = _person(row)
+    named = await naming(connection, [one.value for one in found.entries])
+    return replace(
+        found, entries=tuple(replace(one, rules=tuple(map(standing, named[one.value]))) for one in found.entries)
+    )
 
 
 # A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
@@ -99,9 +109,13 @@ SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY 
 async def is_ruled(connection: Connection, contact_id: str) -> bool:
     """Return whether another address would change what the owner has decided once and for all.
 
-    So it is with the owner's own, and with whom a rule, a brake or a rule for what comes in names.
+    So it is with the owner's own, and with whom a rule, a brake or a rule for what comes in names, by the contact or by
+    an address.
     """
-    return await connection.fetchval(RULED, UUID(contact_id)) is True
+    if await connection.fetchval(RULED, UUID(contact_id)) is True:
+        return True
+    found = await person(connection, contact_id)
+    return found is not None and any(one.rules for one in found.entries)
 
 
 WITHOUT_ADDRESS = """

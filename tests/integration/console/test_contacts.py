@@ -20,6 +20,11 @@ RULE = """
 INSERT INTO shared.approval_rules (arg_constraints, description)
 VALUES (jsonb_build_object('contact_id', $1::text), '')
 """
+RULE_BY_ADDRESS = """
+INSERT INTO shared.approval_rules (arg_constraints, description, effect)
+VALUES (jsonb_build_object('recipient', $1::text), '', $2) RETURNING id::text
+"""
+REVOKED = "UPDATE shared.approval_rules SET active = false WHERE id = $1::text::uuid"
 NAMED_BY = {
     "a rule that allows": RULE,
     "a rule that blocks": RULE.replace("description)", "description, effect)").replace("'')", "'', 'deny')"),
@@ -109,3 +114,23 @@ async def test_an_old_session_changes_nobody_of_whom_the_owner_has_decided(conso
         answer = await console.post(f"/contacts/{anna}", csrf=csrf, **form)
         assert answer.headers["Location"].startswith("/confirm?"), form
     assert await entries(console, anna) == [("Anna", "email", "anna@example.org", True)]
+
+
+@pytest.mark.parametrize(("effect", "words"), [("allow", "may"), ("deny", "may never")])
+async def test_an_address_says_which_rules_name_it_before_it_is_removed(
+    console: Running, effect: str, words: str
+) -> None:
+    await console.sign_in()
+    csrf = await console.csrf()
+    anna = await added(console, name="Anna", telegram="4242", email="anna@example.org")
+    rule = await console.sql.fetchval(RULE_BY_ADDRESS, "anna@example.org", effect)
+    html = await page(console, f"/contacts/{anna}")
+    told = "A rule names this address, and stays if you remove it: Every butler"
+    assert f"{told} {words} write to anna@example.org" in plain(html)
+    assert (plain(html).count(told), f'href="/rules/{rule}"' in html) == (1, True)
+    await console.sql.execute(STALE)
+    for form in ({"do": "remove_address", "type": "email", "value": "anna@example.org"}, {"do": "remove"}):
+        answer = await console.post(f"/contacts/{anna}", csrf=csrf, **form)
+        assert answer.headers["Location"].startswith("/confirm?"), form
+    await console.sql.execute(REVOKED, rule)
+    assert told not in plain(await page(console, f"/contacts/{anna}"))
