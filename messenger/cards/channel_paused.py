@@ -32,13 +32,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 
 def words(row: Record) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told."""
-    spec = CHANNELS[row["channel"]]
-    title, remedy = (
-        f"{spec.provider} cannot be reached.",
-        "Butlers retries every few seconds by itself.",
-    )
-    if row["reason"] == "unauthorized" and spec.credential is not None:
-        title, remedy = f"{spec.provider} does not accept {spec.credential.words}.", spec.credential.remedy
+    title, remedy = CHANNELS[row["channel"]].paused(row["reason"])
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
     waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waiting"
     lines = [title, remedy, f"Nothing has been sent this way since {since}: {waiting}, nothing is lost."]

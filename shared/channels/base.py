@@ -151,3 +151,9 @@ class ChannelSpec:
     reactions: Sequence[str] = ()
     # Whether the owner can press an answer below a message.
     has_buttons: bool = False
+
+    def paused(self, reason: str) -> tuple[str, str]:
+        """Return what the owner is told of a pause for that reason: what is wrong, and what helps."""
+        if reason == "unauthorized" and self.credential is not None:
+            return f"{self.provider} does not accept {self.credential.words}.", self.credential.remedy
+        return f"{self.provider} cannot be reached.", "Butlers retries every few seconds by itself."

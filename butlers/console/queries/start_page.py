@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from butlers.console.labels import ago, answered, count, excerpt, mapping, span, text
 from butlers.console.queries.questions import Listed, open_questions
+from shared.channels import CHANNELS
 from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
@@ -40,6 +41,16 @@ class Waiting:
     asked: str
     left: str
     expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """One channel that has paused itself: what is wrong, what helps, and what its provider said."""
+
+    title: str
+    remedy: str
+    detail: str
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ class Told:
 class Start:
     """The start page: what needs the owner, which daemons are there, what was told last."""
 
+    # Where no other channel is, nothing else tells the owner.
+    paused: tuple[Paused, ...]
     waiting: tuple[Waiting, ...]
     waiting_total: int
     # Of butlers, to the owner.
@@ -118,6 +131,7 @@ class Start:
     def needs(self) -> tuple[str, ...]:
         """What needs the owner, a phrase each; empty on a quiet day."""
         phrases = (
+            (len(self.paused), "channel is not working", "channels are not working"),
             (self.waiting_total, "message needs your approval", "messages need your approval"),
             (len(self.questions), "question for you", "questions for you"),
             (self.uncertain_total, "delivery is unconfirmed", "deliveries are unconfirmed"),
@@ -148,6 +162,10 @@ class Page:
         return f"/approvals?{urlencode({'page': number} | ({'butler': self.butler} if self.butler else {}))}"
 
 
+PAUSED = """
+SELECT channel, reason, detail, extract(epoch FROM clock_timestamp() - since)::float8 AS age
+FROM messenger.circuit_breakers WHERE since IS NOT NULL ORDER BY channel
+"""
 WAITING = f"""
 SELECT a.id::text, a.origin_butler, a.tool_name, {ARGUMENTS} AS tool_args, a.notification_id,
     {ENVELOPE} AS envelope, n.owner_text, n.whom, h.realm, c.says, c.arguments,
@@ -181,7 +199,7 @@ WHERE a.status = 'uncertain' ORDER BY a.requested_at DESC, a.id LIMIT {ON_A_PAGE
 """
 NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
-WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
+WHERE d.class <> 'card' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
     AND d.settled_at > clock_timestamp() - $1::interval
 """
 # What neither says that it is there nor said that it leaves is silent, unless it was retired or another took its place.
@@ -207,6 +225,7 @@ ORDER BY n.created_at DESC
 
 async def start(connection: Connection) -> Start:
     """Read everything the start page shows, as of now."""
+    paused = await connection.fetch(PAUSED)
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
     doubtful = await connection.fetch(DOUBTFUL)
@@ -214,6 +233,7 @@ async def start(connection: Connection) -> Start:
     daemons = await connection.fetch(DAEMONS, STANDARD.instance_counts, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
     return Start(
+        paused=tuple(map(_paused, paused)),
         waiting=tuple([await _waiting(connection, row) for row in waiting]),
         waiting_total=waiting[0]["total"] if waiting else 0,
         questions=await open_questions(connection),
@@ -268,6 +288,11 @@ async def _waiting(connection: Connection, row: Record) -> Waiting:
         left=span(row["remaining"]),
         expires_at=f"{row['expires_at']:%Y-%m-%d %H:%M} UTC",
     )
+
+
+def _paused(row: Record) -> Paused:
+    title, remedy = CHANNELS[row["channel"]].paused(row["reason"])
+    return Paused(title, remedy, visible(row["detail"]), ago(row["age"]))
 
 
 def _uncertain(row: Record) -> Uncertain:

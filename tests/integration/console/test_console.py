@@ -18,6 +18,7 @@ from butlers.console.storage.sessions import make_sign_in_link
 from shared.config.timings import STANDARD
 from switchboard.storage import registry
 from tests.integration.console_runner import PASSWORD, Running, events_of, running
+from tests.integration.signed_in import plain
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import LONGEST
 
@@ -327,8 +328,26 @@ async def test_a_daemon_that_died_is_said_until_it_is_back_and_one_that_left_is_
     assert said == [[], died, died, died, died, []]
 
 
+PAUSED: Final = """
+INSERT INTO messenger.circuit_breakers (channel, reason, detail, since) VALUES
+    ('telegram', 'unauthorized', 'Unauthorized', clock_timestamp() - interval '3 minutes'),
+    ('email', 'unreachable', 'no route', NULL)
+"""
+
+
+async def test_the_start_page_names_a_channel_that_has_paused_itself_and_what_helps(console: Running) -> None:
+    await console.sql.execute(PAUSED)
+    await console.sign_in()
+    page = plain(await (await console.get("/")).text())
+    assert "1 channel is not working" in page
+    assert "Telegram does not accept the bot's token. 3 minutes ago Reason given: Unauthorized" in page
+    assert "Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN" in page
+    assert "no route" not in page
+
+
 async def test_the_start_page_counts_for_a_day_what_did_not_arrive(console: Running) -> None:
-    for n, (status, hours) in enumerate([("failed", 1), ("expired", 2), ("bounced", 23), ("sent", 1), ("failed", 25)]):
+    ends = [("failed", 1, "owner"), ("expired", 2), ("bounced", 23), ("sent", 1), ("failed", 25)]
+    for n, (status, hours, *of) in enumerate(ends):
         await console.park(message=f"message {n}")
         await console.sql.execute(
             """
@@ -336,11 +355,12 @@ async def test_the_start_page_counts_for_a_day_what_did_not_arrive(console: Runn
                 WHERE envelope #>> '{delivery,message}' = $1 RETURNING id),
             q AS (DELETE FROM shared.pending_actions USING n WHERE notification_id = n.id)
             INSERT INTO messenger.deliveries (notification_id, class, channel, address, status, settled_at)
-            SELECT id, 'third_party', 'email', 'rosa@b.test', $2, clock_timestamp() - make_interval(hours => $3) FROM n
+            SELECT id, $4, 'email', 'rosa@b.test', $2, clock_timestamp() - make_interval(hours => $3) FROM n
             """,
             f"message {n}",
             status,
             hours,
+            *(of or ["third_party"]),
         )
     await console.sign_in()
     assert "3 messages were not delivered" in await (await console.get("/")).text()
