@@ -148,21 +148,24 @@ def set_identifier(
     primary: Annotated[bool, typer.Option("--primary", help="Use it from now on.")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Add an address to a contact, or change it."""
+    """Add an address to a contact, and say where messages to it go."""
     given = {"telegram": telegram, "email": email}
     if not any(given.values()):
         raise InvalidInput("No address given.", "Give --telegram or --email.")
 
-    async def write() -> None:
+    async def write() -> list[str]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = contact_of(await contacts.list_contacts(connection), contact_id)
             _demand_fitting(given, owner="owner" in contact["roles"])
+            told = list[str]()
             for kind, value in given.items():
                 if value:
                     await contacts.add_address(connection, str(contact["id"]), kind, value, primary=primary)
+                    told.append(f"On file: {canonical(kind, value)}. {await _led(connection, contact, kind)}")
+            return told
 
-    asyncio.run(write())
-    say("Done.")
+    for line in asyncio.run(write()):
+        say(line)
 
 
 @app.command()
@@ -190,10 +193,15 @@ async def _forget(connection: Connection, contact: Record, kind: str, value: str
     """Forget one identifier, and say where messages to this contact go now and which rules name the address still."""
     if not await contacts.remove_address(connection, str(contact["id"]), kind, value):
         raise InvalidInput(f"{contact['name']} has no such {kind} address.", "See `butlers contacts list`.")
+    said = f"Removed: {canonical(kind, value)}. {await _led(connection, contact, kind)}"
+    return [f"{said} Approvals for it no longer count.", *await _still_named(connection, [canonical(kind, value)])]
+
+
+async def _led(connection: Connection, contact: Record, kind: str) -> str:
+    """Say where messages to this contact go by that channel as things stand."""
     now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
     to = f"now go to {now.address}" if isinstance(now, contacts.Target) else "wait until there is another one"
-    said = f"Removed: {canonical(kind, value)}. Messages to {contact['name']} by {kind} {to}."
-    return [f"{said} Approvals for it no longer count.", *await _still_named(connection, [canonical(kind, value)])]
+    return f"Messages to {contact['name']} by {kind} {to}."
 
 
 async def _still_named(connection: Connection, addresses: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ OWN_SURFACES: Final = frozenset({"console", "cli"})
 NOT_HERE: Final = "This is the sandbox. Live messages are decided in the console or with `butlers approvals`."
 CONSOLE_ONLY: Final = "Live messages can be approved only in the console, because"
 ASK_ELSEWHERE: Final = (
-    "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
+    "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set --primary`."
 )
 PAIR: Final = "Run `butlers pair telegram`, open the link that it prints, and press Start."
 

@@ -324,7 +324,7 @@ SPEC: Final = ChannelSpec(
         "bot can't initiate conversation": "{name} has never started the bot.",
         "chat not found": "{name} has never started the bot, or the number is wrong.",
         "bot was kicked": "The bot was removed from {name}.",
-        "upgraded to a supergroup": "{name} has a new number: put it on file with `butlers contacts set`.",
+        "upgraded to a supergroup": "{name} has a new number: put it on file with `butlers contacts set --primary`.",
         "user is deactivated": "{name}'s account is deleted.",
     },
     credential=Credential(

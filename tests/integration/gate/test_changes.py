@@ -159,6 +159,14 @@ async def test_a_forgotten_address_gets_nothing_by_the_yes_that_named_it(house: 
     assert [line["to"] for line in house.sent(message)] == [other]
 
 
+async def test_a_second_address_says_where_messages_go(still_house: House) -> None:
+    old, new = f"{uuid4().hex}@example.org", f"{uuid4().hex}@example.org"
+    bo = await still_house.contact("Bo", email=old)
+    for more, goes in (((), old), (("--primary",), new)):
+        told = await said(still_house, "contacts", "set", bo, "--email", new, *more)
+        assert told == f"On file: {new}. Messages to Bo by email now go to {goes}.\n"
+
+
 def shown_in(house: House, chat: str) -> list[Mapping[str, object]]:
     """What was written or changed in this chat; what a press is answered is shown in none."""
     said = [line for line in house.box.sandbox.lines if str(line["to"]) == chat]
