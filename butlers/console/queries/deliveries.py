@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from butlers.console.labels import ago, excerpt
+from shared.channels.realms import SANDBOX
 from shared.db.pool import Connection, Record
 from shared.display.fates import DELIVERY
 from shared.display.visible import in_line, visible
@@ -38,6 +39,7 @@ class Line:
     excerpt: str
     status: str
     words: str
+    sandbox: bool
     when: str
 
 
@@ -70,6 +72,7 @@ def _line(row: Record, age: float) -> Line:
         excerpt=excerpt(row["message"] or row["emoji"] or ""),
         status=row["status"],
         words=DELIVERY[row["status"]],
+        sandbox=row["realm"] == SANDBOX,
         when=ago(age),
     )
 

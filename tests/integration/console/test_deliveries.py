@@ -16,6 +16,7 @@ from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LIVE = "UPDATE messenger.deliveries SET realm = '1' WHERE notification_id = $1"
 CARD = "SELECT id FROM messenger.deliveries WHERE about = $1"
 
 
@@ -103,6 +104,16 @@ async def test_hostile_words_are_shown_as_words(house: House, console: Running) 
     assert "<script>alert" not in html
     assert "<b>Zoe" not in html
     assert "\u202e" not in html
+
+
+async def test_what_went_to_the_sandbox_is_told_from_what_went_out(
+    house: House, console: Running, message: str
+) -> None:
+    answer = await house.notify(message=message)
+    told = f"Sent {{}}ref {reference(str((await house.delivery(answer['notification_id']))['id']))}"
+    assert told.format("sandbox ") in plain(await page(console, "/deliveries"))
+    await house.sql.execute(LIVE, answer["notification_id"])
+    assert told.format("") in plain(await page(console, "/deliveries"))
 
 
 async def test_what_was_not_delivered_is_tried_again_by_a_button(house: House, console: Running, message: str) -> None:
