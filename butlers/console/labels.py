@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from shared.display.fates import CALL
 from shared.display.visible import in_line, said, visible
 
 EXCERPT: Final = 160
@@ -15,7 +16,7 @@ HOUSE: Final = frozenset({"owner", "messenger"})
 ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
 # What a butler's lines say of its questions.
 ASKING: Final = frozenset({"question_asked", "question_withdrawn"})
-EVENTS: Final[Mapping[str, str]] = {
+HEADLINES: Final[Mapping[str, str]] = {
     "marked": "Checked again, sending",
     "owner_said_arrived": "You confirmed that it arrived",
     "owner_said_again": "You had it sent again",
@@ -47,15 +48,25 @@ EVENTS: Final[Mapping[str, str]] = {
     "question_withdrawn": "Question withdrawn",
     "duplicate": "Duplicate of an earlier message",
 }
+# The same of a call of a gated tool.
+CALL_HEADLINES: Final[Mapping[str, str]] = {
+    **HEADLINES,
+    **{kind: CALL[kind] for kind in ("executing", "executed", "failed", "uncertain")},
+    "owner_said_arrived": "You confirmed that it ran",
+}
+# The owner ends nothing but by a word on what is in doubt.
+_OWNERS: Final[Mapping[str, str]] = {"executed": "owner_said_arrived", "failed": "owner_said_leave"}
 
 
-def event(kind: str, actor: str) -> str:
+def event(kind: str, actor: str, words: Mapping[str, str] = HEADLINES) -> str:
     """Return the headline of an event; what a butler writes itself, beyond its admission, is quoted as its words."""
     if kind == "approved" and actor != "owner":
         kind = "allowed"
+    if actor == "owner":
+        kind = _OWNERS.get(kind, kind)
     if actor not in HOUSE and kind not in ADMITTING | ASKING:
         return f"Written by {visible(actor)}: {visible(kind)}"
-    return EVENTS.get(kind) or visible(kind.replace("_", " ").capitalize())
+    return words.get(kind) or visible(kind.replace("_", " ").capitalize())
 
 
 def span(seconds: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
 
-from butlers.console.labels import ago, count, event, mapping, moment, span, text
+from butlers.console.labels import HEADLINES, ago, count, event, mapping, moment, span, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.approval import Asked, foot, marking, thread_words
@@ -251,14 +251,14 @@ def _decided_line(row: Record) -> str:
     return f"by {visible(row['decided_by'] or 'the owner')}, {moment(row['decided_at'])}"
 
 
-def step(row: Record) -> Step:
+def step(row: Record, headlines: Mapping[str, str] = HEADLINES) -> Step:
     """Return one event of the audit as a line of a history."""
     detail: Mapping[str, object] = mapping(row["detail"])
     # A butler may write lines of its own: its surface counts for nothing, and its words stand as a quotation.
     ours = row["actor"] in DECIDING
     surface = text(detail, "surface") if ours else ""
     by = visible(row["actor"]) + (f", by {surface}" if surface else "")
-    words, reason = event(row["event_type"], row["actor"]), row["reason"] or ""
+    words, reason = event(row["event_type"], row["actor"], headlines), row["reason"] or ""
     return Step(moment(row["at"]), words, by, visible(reason) if ours or not reason else said(reason, ALL))
 
 

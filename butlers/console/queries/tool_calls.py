@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from butlers.console.labels import moment
+from butlers.console.labels import CALL_HEADLINES, moment
 from butlers.console.queries.approvals import EVENTS, Step, left_out, step
 from shared.db.pool import Connection
 from shared.display.fates import CALL
@@ -74,5 +74,5 @@ async def call_question(connection: Connection, call_id: str) -> CallQuestion | 
         asked=moment(row["requested_at"]),
         expires_at=moment(row["expires_at"]),
         trouble="The stored call was changed after it was asked." if changed and row["open"] else "",
-        history=(*left_out(events), *map(step, events)),
+        history=(*left_out(events), *[step(one, CALL_HEADLINES) for one in events]),
     )

@@ -117,6 +117,17 @@ async def test_the_owner_says_on_the_page_or_the_command_line_that_it_ran(garden
     assert garden.valves.of(f"{bed} a") == garden.valves.of(f"{bed} b") == 1
 
 
+async def test_the_history_of_a_call_speaks_of_no_message(garden: Garden, bed: str) -> None:
+    async with signed_in(garden.house) as console:
+        for word, headline in (("ran", "You confirmed that it ran owner"), ("leave", "You left it unconfirmed owner")):
+            asked = await left_in_doubt(garden, f"{bed} {word}")
+            await said(garden.house, "approvals", "resolve", asked, word)
+            history = plain(await page(console, f"/approvals/{asked}")).partition(" History ")[2]
+            assert "Outcome not known " in history
+            assert headline in history
+            assert not [one for one in ("Sent", "Not delivered", "Delivery unconfirmed") if one in history]
+
+
 async def test_it_does_not_run_again_beside_the_same_call_that_waits(garden: Garden, bed: str) -> None:
     asked = await left_in_doubt(garden, bed)
     assert (await garden.call("prune", bed=bed, hold=True))["status"] == "pending_approval"
