@@ -270,7 +270,10 @@ def _carry_out(
                 revision, shown, told = question.revision, question.asked.content_sha, _whom(question)
             elif call is not None:
                 shown, told = call.content_sha, _what(call)
-            return await said(connection, About(row["id"], revision, by, settings, shown)), told
+            outcome = await said(connection, About(row["id"], revision, by, settings, shown))
+            if outcome.code == "edited" and (question := await _question(connection, row)) is not None:
+                told = _whom(question)  # what is to be approved now
+            return outcome, told
 
     outcome, told = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:

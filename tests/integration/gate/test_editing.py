@@ -11,11 +11,13 @@ import pytest_asyncio
 
 from messenger.cards.base import NEAR
 from messenger.maintenance import rechecker
+from shared.display.approval import lines
 from shared.errors import InvalidInput
 from shared.gate.decide import CHANGED
 from shared.gate.owner_decision import Edit, Outcome, edit
 from shared.rpc import Answer
 from shared.storage import contacts
+from tests.integration.commands import said
 from tests.integration.console_runner import Running
 from tests.integration.gate.test_asked import question
 from tests.integration.gate.test_reopening import ask_again, expire
@@ -207,6 +209,14 @@ async def test_a_butler_cannot_put_words_into_the_owners_mouth(house: House) -> 
                 "SELECT has_column_privilege('shared.notifications', 'owner_text', 'UPDATE')",
             ):
                 assert await connection.fetchval(text) is False, (role, text)
+
+
+async def test_the_command_line_measures_the_text_that_is_to_be_approved_now(still_house: House, message: str) -> None:
+    answer = await parked(still_house, message)
+    told = await said(still_house, "approvals", "edit", str(answer["action_id"]), "--message", "short")
+    last = lines(await question(still_house, str(answer["notification_id"])))[-1]
+    assert "5 characters" in last
+    assert last in told.splitlines()
 
 
 async def test_the_form_on_the_page_changes_it_and_every_page_shows_the_same(
