@@ -21,6 +21,7 @@ from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import stated_duration
 from shared.db.pool import Connection
+from shared.display.visible import visible
 from shared.errors import InvalidInput
 from shared.gate import backtest
 from shared.model import Rule
@@ -153,7 +154,10 @@ async def _page(
     async with house.context.db.work() as connection:
         standing = tuple(map(views_rules.standing, await rules.list_rules(connection)))
         people = [(one.id, one.name) for one in await contacts.people(connection)]
-        butlers = [(name, name) for name in await discovery.names(connection)]
+        known = await discovery.names(connection)
+    # A name that is none any more stays in the form, to be refused: without it the rule would be for every butler.
+    gone = [typed["butler"]] if typed["butler"] and typed["butler"] not in known else []
+    butlers = [(name, visible(name)) for name in (*known, *gone)]
     by = [(name, name) for name in CHANNELS]
     shown = {"rules": standing, "people": people, "butlers": butlers, "channel_names": by}
     values = {**shown, "typed": typed, "notice": notice, "tried": tried}

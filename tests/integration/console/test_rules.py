@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from html import unescape
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
 import aiohttp
@@ -52,6 +52,15 @@ def made(answer: aiohttp.ClientResponse) -> str:
     """The id of the rule that an answer leads to."""
     assert (answer.status, answer.headers["Location"][:7]) == (303, "/rules/"), answer.headers
     return answer.headers["Location"].removeprefix("/rules/")
+
+
+async def test_a_butler_whose_key_is_gone_becomes_not_every_butler(house: House, console: Running) -> None:
+    before, typed = await count(house), {"recipient": new_chat(), "butler": "gone"}
+    html = await page(console, f"/rules?{urlencode(typed)}")
+    assert '<option value="gone" selected>gone</option>' in html
+    refused = await make(console, **typed)
+    assert (refused.status, await count(house)) == (409, before)
+    assert '<option value="gone" selected>gone</option>' in await refused.text()
 
 
 async def test_a_double_click_makes_one_rule(house: House, console: Running, message: str) -> None:
