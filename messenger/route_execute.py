@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Answer, Context, Result, ToolCall
+from butlers.daemon.discovery import kind_of
 from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease, loop
@@ -34,7 +35,7 @@ from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.gate.evaluate import Held
-from shared.storage import notifications
+from shared.storage import keyring, notifications
 from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
 
@@ -119,8 +120,7 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
     context, told = worker.context, NotifyResponse(status="queued")
     if request.notification_id is None:
-        if request.origin_butler == context.name:
-            raise Forbidden("The Messenger's own messages are not routed to it.")
+        await _demand_butler(context, request.origin_butler)
         call = accept_envelope(request)
         admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
         told = answer_of(await admit(admitter, call), call.note)
@@ -140,6 +140,17 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     seconds = context.settings.timings.messenger_wait if asked.wait else 0
     answer = await outcome_of(context, request, seconds, ticket)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
+
+
+async def _demand_butler(context: Context, name: str) -> None:
+    """Raise Forbidden unless a butler of that name has a key.
+
+    INVARIANT: what is bounded by butler is bounded. Whoever brings messages could else bring them under ever new names.
+    """
+    async with context.db.work() as connection:
+        known = await keyring.counting(connection)
+    if name not in known or kind_of(name) != "butler":
+        raise Forbidden("It was brought in the name of somebody who is no butler.")
 
 
 async def outcome_of(context: Context, request: NotifyEnvelope, seconds: float, ticket: Ticket) -> NotifyResponse:
