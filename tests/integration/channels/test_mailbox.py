@@ -184,8 +184,9 @@ def test_a_server_that_names_idle_last_is_waited_on() -> None:
     waits = {b"UID": b"* SEARCH\r\n", b"IDLE": b"+ idling\r\n", b"": b"IDLE1 OK done\r\n"}
     with listening({**answers, **waits}) as (port, _):
         box = Box(account_from(f"imap://house:secret@127.0.0.1:{port}"))
-        assert box.take(Seen(7, 41, seen().since), wait=0.1).woken
+        found = box.take(Seen(7, 41, seen().since), wait=0.1)
         box.close()
+    assert found.woken
 
 
 def test_what_a_server_says_shows_no_password() -> None:
