@@ -107,8 +107,8 @@ def readable(one: T) -> T | str:
 
 
 def has_done(ctx: "RunContext[Any]", said: str | None) -> str | None:
-    """Ask a model that says nothing once more, and let it end so where something was done."""
-    if said is None and (ctx.retry == 0 or ctx.usage.tool_calls == 0):
+    """Let a session end without a word once something is done, and ask the model again where nothing is."""
+    if said is None and ctx.usage.tool_calls == 0:
         raise ModelRetry("Say something, or call a tool.")
     return said
 

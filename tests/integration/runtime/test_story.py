@@ -101,7 +101,7 @@ async def test_a_notice_is_an_event_of_its_own_where_the_table_says_so_and_a_for
 async def test_a_file_that_no_model_takes_and_an_end_without_words_fail_no_session(
     player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
-    models.play(Call("archive"), Words(""), Words(""))  # it is asked once more
+    models.play(Words(""), Call("archive"), Words(""))  # at first it has done nothing, and is asked again
     *_, end = await played(player, butler, models, tmp_path)
     assert end == Ended("done", "")
     assert "A file of the type application/zip, which cannot be read here." in str(models.asked[-1].body)
