@@ -197,8 +197,13 @@ async def demand_same(connection: Connection, set_up: Configured, counts: timede
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:
-    """Store the realm and sender of each channel, so that others know which realm their messages are for."""
+    """Store the realm and sender of each channel, so that others know which realm their messages are for.
+
+    Raises Misconfigured where messages to people would come from the sandbox's own address.
+    """
     for name, realm in set_up.realms.items():
+        if realm != SANDBOX and set_up.senders[name] == (CHANNELS[name].sandbox_sender or None):
+            raise Misconfigured("Mails need an address that they come from.", "Set BUTLERS_EMAIL_FROM.")
         await connection.execute(WRITE, name, realm, set_up.senders[name])
 
 

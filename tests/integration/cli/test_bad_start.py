@@ -99,6 +99,11 @@ def test_a_console_is_served_with_no_password_that_is_soon_guessed(house: House)
     demand_refused(house, ("run", "console"), told, {"BUTLERS_CONSOLE_PASSWORD": "seven77"})
 
 
+def test_mails_to_people_come_from_no_address_of_the_sandboxs(house: House) -> None:
+    told = "Mails need an address that they come from. Set BUTLERS_EMAIL_FROM."
+    demand_refused(house, ("run", "messenger"), told, {"BUTLERS_SMTP_URL": "smtps://mail.people.example.org"})
+
+
 def test_a_daemon_whose_login_the_database_does_not_know_names_the_missing_step(house: House) -> None:
     missing = {"DATABASE_URL": f"{house.dsn.rpartition('/')[0]}/nowhere"}
     told = 'The database refused the login: password authentication failed for user "nowhere_switchboard".'
