@@ -175,7 +175,10 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "ask": [Run((HOSTILE, "x"), 1), Run(("health", HOSTILE), 1, "Nothing thinks for `health` here.")],
     "audit changes": [Run(says="A client token for ")],
     "audit list": [Run(says="parked"), Run(("--about", HOSTILE)), Run(("--event", HOSTILE))],
-    "audit show": [*(Run((str(line),)) for line in range(1, 6)), Run(("0",), 1, "The log has no line 0.")],
+    "audit show": [
+        *(Run((str(line),)) for line in range(1, 6)),
+        *(Run((str(line),), 1, f"The log has no line {line}.") for line in (0, 10**20)),
+    ],
     "audit export": [Run(("-",), says="butlers audit.v1")],
     "audit verify": [Run(), Run(("--head", HOSTILE), 1)],
     "backup": [Run((HOSTILE,), 1, "one of your own")],
