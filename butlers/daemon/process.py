@@ -80,8 +80,8 @@ class Process:
         settings = plan.settings
         wanted = plan.port or default_port(settings, plan.entries, name)
         listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
-        port, several = listening.getsockname()[1], len(self.plan.names) > 1
-        url = url_of(settings, port, together=plan.together, several=several)
+        port = listening.getsockname()[1]
+        url = url_of(settings, port, together=plan.together, whole=plan.whole)
         ending = asyncio.Event()
         is_alone = assembly is None or name == "sandbox"
         share = BESIDE_DAEMONS if plan.together else ALONE

@@ -38,10 +38,10 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
     return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
 
 
-def url_of(settings: Settings, port: int, *, together: bool, several: bool = False) -> str:
-    """Return the URL at which others reach a daemon; of several that share an advertised host, each has its port."""
+def url_of(settings: Settings, port: int, *, together: bool, whole: bool = False) -> str:
+    """Return the URL at which others reach a daemon; at an advertised host each butler of a fleet has its port."""
     if settings.advertise_url and not together:
-        return at_port(settings.advertise_url, port) if several else settings.advertise_url.rstrip("/")
+        return at_port(settings.advertise_url, port) if whole else settings.advertise_url.rstrip("/")
     scheme = "https" if settings.tls_cert else "http"
     host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104  # compared, not bound
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

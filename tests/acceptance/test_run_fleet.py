@@ -40,6 +40,18 @@ async def test_one_process_serves_all_butlers_each_by_its_own_login_and_port(ben
     await fleet.stop()
 
 
+@pytest.mark.slow
+async def test_the_only_butler_of_a_fleet_has_its_port_too(bench: Bench) -> None:
+    house = await bench.house(butlers=("greeter",))
+    served = house.spawn(["run", "fleet"], "fleet", BUTLERS_ADVERTISE_URL="http://fleet.test")
+    urls = await until(lambda: READY_AT.findall(served.out.read_text()))
+    assert urls == [f"http://fleet.test:{house.base + 10}"]
+    served.send(signal.SIGTERM)
+    async with asyncio.timeout(LONGEST):
+        assert await served.wait() == 0
+    house.close()
+
+
 async def test_a_port_is_refused_for_several(bench: Bench) -> None:
     house = await bench.house()
     ended, _, wrong = await house.butlers("run", "fleet", "--port", "4711")
