@@ -104,20 +104,20 @@ SELECT l.seq, l.notification_id::text, a.origin_butler, c.tool_name, c.arguments
         AND encode(sha256(convert_to(array_to_string(a.wire_shas, ' '), 'UTF8')), 'hex')
             IS DISTINCT FROM l.detail ->> 'wire' AS wire,
     a.revision = (l.detail ->> 'revision')::int
-        AND coalesce(d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
-            AND {ADDRESS} <> l.detail ->> 'address', false) AS address,
+        AND EXISTS (SELECT FROM shared.approval_events m WHERE m.notification_id = l.notification_id AND m.seq > l.seq
+            AND m.event_type = 'marked' AND m.actor = 'messenger' AND m.detail ->> 'yes' = l.action_id::text
+            AND m.detail ->> 'address' <> l.detail ->> 'address') AS address,
     a.revision = (l.detail ->> 'revision')::int AND l.detail ? 'words'
         AND (n.wiped_at IS NULL OR n.wiped_at < l.at + interval '30 days')
         AND {WORDS} IS DISTINCT FROM l.detail ->> 'words'
         AND NOT EXISTS (SELECT FROM shared.approval_events e WHERE e.notification_id = l.notification_id
             AND e.event_type = 'edited' AND e.actor = 'owner' AND e.seq > l.seq) AS words,
     a.revision <> (l.detail ->> 'revision')::int AND NOT EXISTS (SELECT FROM shared.approval_events e
-        WHERE e.action_id = a.id AND e.actor IN ('messenger', 'owner')
+        WHERE e.action_id = a.id AND e.actor IN ('messenger', 'owner') AND e.seq > l.seq
             AND e.detail @> jsonb_build_object('revision', a.revision)) AS revision
 FROM lines l LEFT JOIN shared.pending_actions a ON a.id = l.action_id
 LEFT JOIN shared.tool_calls c ON c.id = a.id
 LEFT JOIN shared.notifications n ON n.id = a.notification_id
-LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE a.id IS NOT NULL OR l.at > clock_timestamp() - interval '400 days' ORDER BY l.seq
 """
 # Written before lines held hashes: a yes without any, and what was marked for somebody else without a line.

@@ -12,6 +12,7 @@ from shared.retention import WORDS
 from shared.storage import audit_bindings, contacts
 from shared.storage.tool_calls import NewCall
 from tests.integration.delivery.test_half_sent import in_two
+from tests.integration.doubts import say
 from tests.integration.gate.test_editing import change
 from tests.integration.house import House
 from tests.integration.workers import PAST, admitted, enqueue, in_queue, new_chat, work
@@ -19,6 +20,7 @@ from tests.integration.workers import PAST, admitted, enqueue, in_queue, new_cha
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ACTION = "SELECT id::text FROM shared.pending_actions WHERE notification_id = $1"
+OPEN = f"{ACTION} AND status = 'pending'"
 LINE = "SELECT * FROM shared.approval_events WHERE notification_id = $1 AND event_type = $2"
 # By what is said of it: one statement of a superuser each, given the notification.
 CHANGES = {
@@ -36,6 +38,7 @@ OWNERS_WORDS = "UPDATE shared.notifications SET owner_text = 'Never said.' WHERE
 YES = "UPDATE shared.pending_actions SET content_sha = 'x' WHERE notification_id = $1"
 YES_STATE = "UPDATE shared.pending_actions SET content_sha = 'x', status = 'pending' WHERE notification_id = $1"
 YES_REVISION = "UPDATE shared.pending_actions SET revision = revision + 1 WHERE notification_id = $1"
+YES_BACK = "UPDATE shared.pending_actions SET content_sha = 'x', revision = revision - 1 WHERE notification_id = $1"
 YES_BYTES = "UPDATE shared.pending_actions SET wire_shas = '{x}' WHERE notification_id = $1"
 CALL_CHANGES = ("arguments = '9000'", "says = 'Do nothing.'", "arguments = '[wiped]', says = '[wiped]'")
 CALL_LINES = "SELECT seq FROM shared.approval_events WHERE action_id = $1"
@@ -246,3 +249,30 @@ async def test_the_lives_that_questions_have_are_no_change(still_house: House, m
     assert (states["edited"], states["denied"], states["moved"]) == ("ok", "error", "pending_approval")
     for life in lives:
         assert await said_of(still_house, told[life]) == [], life
+
+
+async def test_an_address_that_was_mended_after_a_yes_is_no_change(house: House, message: str) -> None:
+    anna = await house.contact("Anna", telegram=new_chat())
+    told = str((await house.notify(message=message, contact_id=anna))["notification_id"])
+    await house.fault(message, "400", times=1)
+    assert (await house.decide(await house.sql.fetchval(ACTION, told))).code == "approved"
+    await house.settled(told, "error")
+    await contacts.add_address(house.sql, anna, "telegram", new_chat(), primary=True)
+    await say(house, told, "retry")
+    assert (await house.decide((await house.row(OPEN, told))["id"])).code == "approved"
+    await house.settled(told, "ok")
+    assert await said_of(house, told) == []
+    await house.sql.execute(CHANGES["its address"], told)
+    assert any("its address was changed" in said for said in await said_of(house, told))
+
+
+async def test_no_earlier_line_stands_for_the_one_that_a_revision_lacks(still_house: House, message: str) -> None:
+    told = await admitted(still_house, message, contact_id=await still_house.contact("Anna"))
+    action = await still_house.sql.fetchval(ACTION, told)
+    for words in ("Once.", "Twice."):
+        assert (await change(still_house, action, f"{words} {message}")).code == "edited"
+    assert (await still_house.decide(action)).code == "approved"
+    assert await said_of(still_house, told) == []
+    await still_house.sql.execute(YES_BACK, told)
+    [said] = await said_of(still_house, told)
+    assert "the revision of its question" in said
