@@ -8,7 +8,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Answer, Context, Result, ToolCall
-from butlers.daemon.discovery import kind_of
 from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease, loop
@@ -31,11 +30,9 @@ from shared.contracts import (
 )
 from shared.db.pool import after_commit
 from shared.db.wake import Ticket
-from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
-from shared.gate.accept import accept_envelope
-from shared.gate.admit import Admitter, admit, answer_of
+from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.evaluate import Held
-from shared.storage import keyring, notifications
+from shared.storage import notifications
 from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
 
@@ -117,40 +114,20 @@ def _response(
 
 
 async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
-    """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
-    context, told = worker.context, NotifyResponse(status="queued")
-    if request.notification_id is None:
-        await _demand_butler(context, request.origin_butler)
-        call = accept_envelope(request)
-        admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
-        told = answer_of(await admit(admitter, call), call.note)
-        request = call.envelope.model_copy(update={"notification_id": told.notification_id})
-        if told.status != "queued":
-            return told
-    notification_id = str(request.notification_id)
-    ticket = context.wakes["settled"].ticket(notification_id)
-    try:
-        current = await put(worker, request, notification_id, asked)
-    except Unavailable:
-        if told.notification_id is None:
-            raise  # whether what was brought is admitted has not been read here; who brought it looks
-        return told
-    if current is not None:
-        return current.model_copy(update={"note": told.note or current.note})
-    seconds = context.settings.timings.messenger_wait if asked.wait else 0
-    answer = await outcome_of(context, request, seconds, ticket)
-    return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
+    """Put the delivery of what is admitted in the queue, and wait for what becomes of it.
 
-
-async def _demand_butler(context: Context, name: str) -> None:
-    """Raise Forbidden unless a butler of that name has a key.
-
-    INVARIANT: what is bounded by butler is bounded. Whoever brings messages could else bring them under ever new names.
+    INVARIANT: the Messenger admits nothing. Whoever brings messages could else leave any number of them in anybody's
+    name.
     """
-    async with context.db.work() as connection:
-        known = await keyring.counting(connection)
-    if name not in known or kind_of(name) != "butler":
-        raise Forbidden("It was brought in the name of somebody who is no butler.")
+    if request.notification_id is None:
+        raise Forbidden("It was brought without the id of a message that is admitted.")
+    notification_id = str(request.notification_id)
+    ticket = worker.context.wakes["settled"].ticket(notification_id)
+    current = await put(worker, request, notification_id, asked)
+    if current is not None:
+        return current
+    seconds = worker.context.settings.timings.messenger_wait if asked.wait else 0
+    return await outcome_of(worker.context, request, seconds, ticket)
 
 
 async def outcome_of(context: Context, request: NotifyEnvelope, seconds: float, ticket: Ticket) -> NotifyResponse:

@@ -235,13 +235,14 @@ async def test_origin_butler_set_automatically(fleet: Fleet) -> None:
     assert not await fleet.outside.having(said)
 
 
-def carried(said: str, request_id: str) -> Answer:
+def carried(said: str, request_id: str, **admitted: object) -> Answer:
     """route.v1 around a notify.v1 envelope of the contract's fields."""
     request = {
         "schema_version": "notify.v1",
         "origin_butler": "health",
         "delivery": {"intent": "send", "channel": "telegram", "message": said},
         "request_context": {"request_id": request_id},
+        **admitted,
     }
     lineage = {
         "request_id": str(uuid4()),
@@ -259,16 +260,18 @@ def carried(said: str, request_id: str) -> Answer:
 
 async def test_duplicate_notify_tolerated(fleet: Fleet) -> None:
     """Duplicate notify tolerated"""
-    for caller, target, tool in (("health", "switchboard", "route"), ("switchboard", "messenger", "route.execute")):
-        said = fresh.words("duplicate")
-        told = []
-        for _ in range(2):  # each time a route of its own, around the same envelope
-            answer = await fleet.hop(caller, target, tool, carried(said, f"request of {said}"))
-            told.append(part(part(answer, "result"), "notify_response"))
-        assert [one["status"] for one in told] == ["ok", "ok"]
-        assert told[1]["delivery"] == told[0]["delivery"]
-        entry = await fleet.outside.arrived(said, OWNER)
-        assert part(told[0], "delivery")["delivery_id"] == entry.provider_id
+    said = fresh.words("duplicate")
+    told = []
+    for _ in range(2):  # each time a route of its own, around the same envelope
+        answer = await fleet.hop("health", "switchboard", "route", carried(said, f"request of {said}"))
+        told.append(part(part(answer, "result"), "notify_response"))
+    assert [one["status"] for one in told] == ["ok", "ok"]
+    assert told[1]["delivery"] == told[0]["delivery"]
+    entry = await fleet.outside.arrived(said, OWNER)
+    assert part(told[0], "delivery")["delivery_id"] == entry.provider_id
+    brought = carried(said, f"request of {said}", notification_id=told[0]["notification_id"])
+    answer = await fleet.hop("switchboard", "messenger", "route.execute", brought)
+    assert part(part(answer, "result"), "notify_response")["delivery"] == told[0]["delivery"]
     said = fresh.words("duplicate call")
     asked = {"channel": "telegram", "message": said, "request_context": {"request_id": said}}
     first, again = await fleet.notify(**asked), await fleet.notify(**asked)
