@@ -42,8 +42,8 @@ KEY: Final = "notifications"
 # So many characters of a result Claude Code shows its model, if it is told; of more the beginning alone. Whatever other
 # clients do, most show so many.
 SHOWN_WHOLE: Final = {"anthropic/maxResultSizeChars": 200_000}
-# INVARIANT: a block is taken only where its reader is shown it; it stands last.
-LONGEST_BESIDE: Final = 150_000
+# INVARIANT: a block is taken only where its reader is shown it; it stands last. A character may count twice there.
+LONGEST_BESIDE: Final = 90_000
 
 
 async def nothing_waits(_caller: Caller, _tool: str, _began: float) -> None:

@@ -288,7 +288,8 @@ def _log_in(server: IMAP4, account: Relay) -> None:
         raise
     except IMAP4.error:
         raise Misconfigured("The mailbox server rejects the login.", "Correct the login in BUTLERS_IMAP_URL.") from None
-    can = _demand(*server.capability())[0] or b""
+    # The list that came with the login stands before the answer.
+    can = _demand(*server.capability())[-1] or b""
     server.capabilities = ("IDLE",) if b"IDLE" in can.upper().split() else ()
 
 
