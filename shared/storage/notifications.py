@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
 from pydantic import ValidationError
 
 from shared import answers
 from shared.contracts import NotifyEnvelope, NotifyResponse, as_sent, wire
 from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
-from shared.errors import IdempotencyConflict, Unreadable
+from shared.errors import IdempotencyConflict, InvalidInput, Unreadable
 from shared.idempotency import EXPLICIT
 
 # While a message is on its way its authority lasts this long (design section 8).
@@ -72,9 +73,14 @@ async def admit(connection: Connection, new: NewNotification) -> Current:
     """Write the notification once.
 
     For the same key, or the same content in the lineage, return the first one's current answer instead. Raises
-    IdempotencyConflict if a stated key was used for other words.
+    IdempotencyConflict if a stated key was used for other words, and InvalidInput if too much waits that somebody else
+    admitted in the same name.
     """
-    done = await connection.execute(ADMIT, *_columns(new))
+    try:
+        done = await connection.execute(ADMIT, *_columns(new))
+    except asyncpg.ProgramLimitExceededError:
+        many = "A hundred messages wait to leave in the name of this butler already."
+        raise InvalidInput(many, "Wait until some have left.") from None
     if done == "INSERT 0 1":
         return Current(new.id, new.answer, first=True)
     found = await _first(connection, new)

@@ -1,6 +1,7 @@
 """A Switchboard under somebody's control: how a message stands its row says, and no other's row makes a repetition."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,14 @@ INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, li
     third_party, status, answer)
 SELECT $1, 'greeter', 'switchboard', c.realm, $2, $3, $4, $5, 'owner', true, 'pending_approval', $6
 FROM shared.channels c WHERE c.channel = 'telegram'
+"""
+QUEUED = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+    third_party, status, answer, not_after)
+SELECT gen_random_uuid(), 'greeter', 'switchboard', c.realm, encode(sha256(gen_random_uuid()::text::bytea), 'hex'),
+    'recent:' || gen_random_uuid(), repeat('0', 64), $2::text::jsonb, 'owner', false, 'queued', '{"status": "queued"}',
+    clock_timestamp() + interval '1 hour'
+FROM shared.channels c, generate_series(1, $1) WHERE c.channel = 'telegram'
 """
 ITS_QUESTION = """
 INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id, expires_at)
@@ -247,3 +256,15 @@ async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, 
     await still_house.sql.execute("DELETE FROM switchboard.inbox")
     assert await bring(still_house.context("messenger"), told)
     await still_house.sql.execute("DELETE FROM switchboard.inbox")
+
+
+async def test_few_messages_wait_to_leave_in_a_butlers_name(still_house: House) -> None:
+    """They stand before what that butler says later."""
+    delivery = {"intent": "send", "channel": "telegram", "message": "x"}
+    envelope = json.dumps({"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": delivery})
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(QUEUED, 99, envelope)
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            await connection.execute(QUEUED, 2, envelope)
+        await connection.execute(QUEUED, 1, envelope)
+    await still_house.sql.execute("DELETE FROM shared.notifications WHERE status = 'queued'")
