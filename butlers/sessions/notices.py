@@ -144,8 +144,8 @@ class Showing:
         self._clock = clock
         self._looked = float("-inf")
         self._hint = context.wakes[TOPIC].ticket(context.name)
-        # What each client is; a session is asked for with each look, as it may have ended.
-        self._clients: FIFOCache[str, Reader | None] = FIFOCache(MOST_READERS)
+        # Clients that are no readers. Whoever is one is asked for with each look, as it may have ended.
+        self._told_nothing: FIFOCache[str, bool] = FIFOCache(MOST_READERS)
         # Who was shown something by a call after which it has made no other.
         self._owing: FIFOCache[str, bool] = FIFOCache(MOST_READERS)
         # Of the calls that end at the same time one looks, and the others go out as they are.
@@ -158,7 +158,7 @@ class Showing:
         """
         if caller.kind not in ACTING or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti, began):
             return None
-        if caller.jti in self._clients and self._clients[caller.jti] is None:
+        if caller.jti in self._told_nothing:
             return None
         async with self._lock:
             try:
@@ -191,9 +191,7 @@ class Showing:
         return block.text
 
     async def _reader(self, connection: Connection, caller: Caller) -> Reader | None:
-        if caller.jti in self._clients:
-            return self._clients[caller.jti]
         found = await notices.reader(connection, self._context.name, caller.jti, caller.kind)
-        if caller.kind == "client":
-            self._clients[caller.jti] = found
+        if caller.kind == "client" and found is None:
+            self._told_nothing[caller.jti] = True
         return found

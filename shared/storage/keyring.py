@@ -45,6 +45,17 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
     return found
 
 
+OVER: Final = """
+SELECT EXISTS (SELECT FROM shared.client_tokens
+    WHERE jti = $1 AND (revoked_at IS NOT NULL OR expires_at <= clock_timestamp()))
+"""
+
+
+async def is_over(connection: Connection, jti: str) -> bool:
+    """Return whether this is a client's token that was revoked or has ended."""
+    return bool(await connection.fetchval(OVER, jti))
+
+
 # Of a row `b` that names a daemon: it is none that is gone for good, and was heard of in the last day.
 HAS_KEY: Final = "EXISTS (SELECT FROM shared.keyring k WHERE k.name = b.name AND k.retired_at IS NULL)"
 COUNTS: Final = f"{HAS_KEY} AND b.last_seen_at > clock_timestamp() - interval '1 day'"

@@ -117,7 +117,7 @@ WHERE id = $1 AND butler = $2 AND status = 'running' AND stop_asked_at IS NULL A
 """
 CLIENT = """
 SELECT '' AS nonce, false AS hears, true AS is_owners FROM shared.client_tokens
-WHERE jti = $1 AND butler = $2 AND notices
+WHERE jti = $1 AND butler = $2 AND notices AND revoked_at IS NULL AND expires_at > clock_timestamp()
 """
 
 

@@ -200,13 +200,6 @@ async def test_clients_nobody_here_wrote_get_the_block_with_every_kind_of_result
     await gets_the_block(butler, call)
 
 
-async def test_a_token_that_was_not_made_for_notices_gets_none(butler: Served) -> None:
-    before = await butler.post(butler.house.tokens["greeter"], "number")
-    await added(butler.house)
-    assert await butler.post(butler.house.tokens["greeter"], "number") == before
-    assert await states(butler.house) == ["queued"]
-
-
 async def test_what_comes_while_a_call_waits_comes_with_its_result_before_any_hint(butler: Served, token: str) -> None:
     await butler.post(token, "number")
     _, body = await butler.post(token, "waited")
@@ -219,12 +212,6 @@ async def test_what_is_asked_for_says_it_in_full_and_takes_nothing(butler: Serve
     assert answer.object_ is not None
     assert [len(str(one["text"])) for one in answer.object_["notices"]] == [2499]  # type: ignore[attr-defined]
     assert await states(butler.house) == ["queued"]
-
-
-async def test_a_result_of_which_a_model_sees_the_beginning_alone_takes_nothing(butler: Served, token: str) -> None:
-    await added(butler.house)
-    _, body = await butler.post(token, "long")
-    assert ("On and on." in body, "notification" in body, await states(butler.house)) == (True, False, ["queued"])
 
 
 async def test_of_calls_at_once_one_takes_what_waits(butler: Served, token: str) -> None:

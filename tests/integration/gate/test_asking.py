@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from fastmcp.exceptions import ToolError
 
 from butlers.butler import Butler, Context, Daemon, Tool, ToolCall
 from butlers.daemon.app import build
@@ -154,6 +155,21 @@ async def test_an_answer_nobody_waits_for_becomes_one_waking_notice(desk: Desk, 
         "question_id": question,
         "channel": "telegram",
     }
+
+
+async def test_an_answer_after_its_token_was_revoked_is_not_read_by_the_client(desk: Desk, message: str) -> None:
+    asked = {"title": "Asked", "question": message, "options": ["Yes", "No"], "wait_for_response": True}
+    call = asyncio.ensure_future(desk.call("ask_user", **asked))
+    card = await desk.card(message)
+    await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = now()")
+    try:
+        await desk.house.press(card, "q0")
+        with pytest.raises(ToolError, match="does not count any more"):
+            await call
+    finally:
+        await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = NULL")
+    question = await desk.house.sql.fetchval("SELECT id::text FROM shared.questions WHERE question = $1", message)
+    assert "“Yes”" in (await desk.notice(question))["text"]
 
 
 async def test_an_answer_after_the_deadline_is_late_and_becomes_a_notice(desk: Desk, message: str) -> None:
