@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from butlers.butler import Components, Loop, Result, Tool, ToolCall
 from shared.config.timings import Timings
@@ -14,9 +14,20 @@ from shared.errors import ButlersError, Degraded
 from shared.loops import first_of, pause
 from shared.telemetry.logs import logger
 
+T = TypeVar("T")
 log = logger("butlers.modules")
 FAILURES: Final = 5
 START: Final = "start"
+
+
+async def contained(work: Awaitable[T]) -> T:
+    """Wait for what a module does; what would end more than it, such as `sys.exit`, is an error like any other."""
+    try:
+        return await work
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as broke:
+        raise RuntimeError(f"A module raised {type(broke).__name__}.") from broke
 
 
 class Watch:
@@ -58,7 +69,7 @@ class Watch:
         async def handler(call: ToolCall) -> Result:
             if self.trouble is not None:
                 raise Degraded(f"`{tool.name}` cannot be used now. {self.trouble}", "Nothing was done.")
-            return await tool.handler(call)
+            return await contained(tool.handler(call))
 
         return replace(tool, handler=handler)
 
@@ -66,7 +77,7 @@ class Watch:
         """Start the module, trying again and again, and then wait until stopping."""
         while not self._started.is_set():
             try:
-                await start()
+                await contained(start())
             except ButlersError as missing:
                 self._degrade(START, str(missing))
             except Exception as bug:
@@ -98,12 +109,15 @@ class Watch:
 
     async def _run(self, one: Loop, called: str, stopping: asyncio.Event) -> None:
         """Run the loop; once it has lasted as long as failures count, its module is well again."""
-        running = asyncio.ensure_future(one(stopping))
+        running = asyncio.ensure_future(contained(one(stopping)))
         try:
             done, _ = await asyncio.wait([running], timeout=self._within)
             if not done:
                 self._troubles.pop(called, None)
-            await running
+            await asyncio.wait([running])
+            if running.cancelled():
+                raise RuntimeError("It cancelled itself.")
+            running.result()
         finally:
             running.cancel()
 

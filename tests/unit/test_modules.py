@@ -198,3 +198,26 @@ async def test_a_loop_that_broke_once_degrades_nothing() -> None:
         assert (await made.tools[0].handler(CALL)).answer == {"watered": True}
 
     await watched(replace(tools("water"), loops=[breaks]), seen)
+
+
+async def test_what_would_end_the_house_is_an_error_of_its_module() -> None:
+    begun, ends = 0, [SystemExit(2), asyncio.CancelledError()]
+
+    async def exits(_: ToolCall) -> Result:
+        raise SystemExit(2)
+
+    async def breaks(stopping: asyncio.Event) -> None:
+        nonlocal begun
+        begun += 1
+        if ends:
+            raise ends.pop()
+        await stopping.wait()
+
+    async def seen(made: Components, watch: Watch) -> None:
+        await until(lambda: begun == 3)
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await made.tools[0].handler(CALL)
+        assert watch.trouble is None
+
+    parts = tools("water")
+    await watched(replace(parts, tools=[replace(parts.tools[0], handler=exits)], loops=[breaks]), seen)
