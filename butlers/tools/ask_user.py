@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
-from butlers.tools.notification_status import id_of, wait_seconds
+from butlers.tools.notification_status import demand_counting, id_of, wait_seconds
 from butlers.tools.question import PARAMETERS, AskedQuestion, accepted
 from shared.db.clock import DatabaseClock
 from shared.db.pool import Connection, Record
-from shared.errors import Forbidden, InvalidInput, Unavailable
+from shared.errors import InvalidInput, Unavailable
 from shared.loops import apart, either, first_of, pause
-from shared.storage import keyring, questions
+from shared.storage import questions
 from shared.storage.questions import Times
 from shared.telemetry.logs import logger
 
@@ -139,7 +139,7 @@ async def awaited(context: Context, waiting: Waiting, call: ToolCall, question_i
                 left = deadline - time.monotonic()
                 if not row["open"] or left <= 0 or context.stopping.is_set():
                     if row["surface"] is not None:
-                        await _demand_counting(context, call)
+                        await demand_counting(context, call.caller)
                     taken = row["surface"] is not None
                     return row
                 await _until_news(context, call, ticket, deadline)
@@ -147,13 +147,6 @@ async def awaited(context: Context, waiting: Waiting, call: ToolCall, question_i
             # Whatever ends the wait, a client that leaves included: an answer that nobody took becomes a notice.
             if taken or waiting.is_alone(question_id):
                 await asyncio.shield(_heard_out(context, question_id, taken=taken))
-
-
-async def _demand_counting(context: Context, call: ToolCall) -> None:
-    """Raise Forbidden where the client's token was revoked, or ended, while its call waited."""
-    async with context.db.work() as connection:
-        if call.caller.kind == "client" and await keyring.is_over(connection, call.caller.jti):
-            raise Forbidden("The client's token does not count any more.")
 
 
 async def _until_news(context: Context, call: ToolCall, ticket: asyncio.Event, deadline: float) -> None:

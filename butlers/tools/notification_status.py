@@ -10,10 +10,11 @@ from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from shared import answers
+from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse, wire
-from shared.errors import ButlersError, InvalidInput
+from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.loops import pause
-from shared.storage import standing, tool_calls
+from shared.storage import keyring, standing, tool_calls
 
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify returned."}
@@ -30,7 +31,7 @@ def status_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
     async def notification_status(call: ToolCall) -> Result:
-        return await answered(_status(context, call.arguments))
+        return await answered(_status(context, call))
 
     longest = context.settings.timings.status_wait
     wait = {
@@ -65,15 +66,27 @@ async def answered(asked: Awaitable[NotifyResponse | Answer]) -> Result:
         return Result(wire(answers.failed(None, "target_unavailable", said, retryable=True)))
 
 
-async def _status(context: Context, arguments: Arguments) -> NotifyResponse | Answer:
-    notification_id, timings = id_of(arguments, {"notification_id", "wait_seconds"}), context.settings.timings
+async def _status(context: Context, call: ToolCall) -> NotifyResponse | Answer:
+    arguments, timings, waited = call.arguments, context.settings.timings, False
+    notification_id = id_of(arguments, {"notification_id", "wait_seconds"})
     deadline = time.monotonic() + wait_seconds(arguments.get("wait_seconds"), timings.status_wait)
     while True:
         ticket = context.wakes["settled"].ticket(notification_id)
         answer = await _stands(context, notification_id)
         status = answer.status if isinstance(answer, NotifyResponse) else answer["status"]
         if status not in OPEN or not await wait_for_news(context, ticket, deadline, timings.outcome_again):
+            if waited:
+                await demand_counting(context, call.caller)
             return answer
+        waited = True
+
+
+async def demand_counting(context: Context, caller: Caller) -> None:
+    """Raise Forbidden where the token of a client was revoked, or has ended, while its call waited."""
+    if caller.kind == "client":
+        async with context.db.work() as connection:
+            if await keyring.is_over(connection, caller.jti):
+                raise Forbidden("The client's token does not count any more.")
 
 
 async def _stands(context: Context, about: str) -> NotifyResponse | Answer:

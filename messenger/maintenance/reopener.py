@@ -23,9 +23,12 @@ from shared.storage.pending_actions import Event
 
 
 async def reopen(connection: Connection, row: Record, context: Context) -> bool:
-    """Begin it anew, allowed or parked, and return whether that was done; the caller holds the notification's row."""
+    """Begin it anew, allowed or parked, and return whether that was done; the caller holds the notification's row.
+
+    INVARIANT: what another than its butler admitted does not begin anew by a call: nothing would bound that.
+    """
     ended = await _ended(connection, row)
-    if ended is None or await _cools(connection, row):
+    if ended is None or row["admitted_by"] != row["origin_butler"] or await _cools(connection, row):
         return False
     said = "The Switchboard brought the same call again."
     return await begin_anew(connection, row["id"], context, said, once=ended == "expired")

@@ -51,7 +51,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "butlers/tools/gated.py::outcome": "code of others, called: whatever it raises is how that call ended",
     "butlers/modules/watch.py::Watch._begin": "code of others, called: whatever it raises degrades that module alone",
     "butlers/scheduler.py::_call": "code of others, called: whatever it raises ends that occurrence alone",
-    "butlers/modules/watch.py::contained": "code of others, called: what would end the process is an ordinary error of it",
+    "butlers/modules/watch.py::contained": "code of others, called: what would end the process is an error of it",
     "butlers/modules/watch.py::Watch._keep": "the outermost loop around every loop of a module",
 }
 ASSEMBLED_SQL: dict[str, str] = {

@@ -41,8 +41,8 @@ QUEUED = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
     third_party, status, answer, not_after)
 SELECT gen_random_uuid(), 'greeter', 'switchboard', c.realm, encode(sha256(gen_random_uuid()::text::bytea), 'hex'),
-    'recent:' || gen_random_uuid(), repeat('0', 64), $2::text::jsonb, 'owner', false, 'queued', '{"status": "queued"}',
-    clock_timestamp() + interval '1 hour'
+    'recent:' || gen_random_uuid(), repeat('0', 64), $2::text::jsonb, 'owner', false, $3::text,
+    jsonb_build_object('status', $3::text), clock_timestamp() + interval '1 hour'
 FROM shared.channels c, generate_series(1, $1) WHERE c.channel = 'telegram'
 """
 ITS_QUESTION = """
@@ -258,13 +258,14 @@ async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, 
     await still_house.sql.execute("DELETE FROM switchboard.inbox")
 
 
-async def test_few_messages_wait_to_leave_in_a_butlers_name(still_house: House) -> None:
+@pytest.mark.parametrize("status", ["queued", "pending_missing_identifier"])
+async def test_few_messages_wait_to_leave_in_a_butlers_name(still_house: House, status: str) -> None:
     """They stand before what that butler says later."""
     delivery = {"intent": "send", "channel": "telegram", "message": "x"}
     envelope = json.dumps({"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": delivery})
     async with logged_in(still_house, "switchboard") as connection:
-        await connection.execute(QUEUED, 99, envelope)
+        await connection.execute(QUEUED, 99, envelope, status)
         with pytest.raises(asyncpg.ProgramLimitExceededError):
-            await connection.execute(QUEUED, 2, envelope)
-        await connection.execute(QUEUED, 1, envelope)
-    await still_house.sql.execute("DELETE FROM shared.notifications WHERE status = 'queued'")
+            await connection.execute(QUEUED, 2, envelope, "queued")
+        await connection.execute(QUEUED, 1, envelope, status)
+    await still_house.sql.execute("DELETE FROM shared.notifications WHERE status = $1", status)

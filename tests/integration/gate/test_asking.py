@@ -27,6 +27,7 @@ from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
 from tests.integration.database.test_questions import OWNER_ID
 from tests.integration.house import House, button_data, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import new_chat
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import eventually
 
@@ -170,6 +171,21 @@ async def test_an_answer_after_its_token_was_revoked_is_not_read_by_the_client(d
         await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = NULL")
     question = await desk.house.sql.fetchval("SELECT id::text FROM shared.questions WHERE question = $1", message)
     assert "“Yes”" in (await desk.notice(question))["text"]
+
+
+async def test_what_the_owner_decides_after_its_token_was_revoked_is_not_read_by_the_client(
+    desk: Desk, message: str
+) -> None:
+    asked = await desk.call("notify", channel="telegram", message=message, recipient=str(new_chat()))
+    about = {"notification_id": asked["notification_id"], "wait_seconds": 20}
+    call = asyncio.ensure_future(desk.call("notification_status", **about))
+    await asyncio.sleep(0.5)
+    await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = now()")
+    try:
+        assert (await desk.house.decide(asked["action_id"], approve=False)).code == "denied"
+        assert "does not count any more" in str((await call)["error"])
+    finally:
+        await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = NULL")
 
 
 async def test_an_answer_after_the_deadline_is_late_and_becomes_a_notice(desk: Desk, message: str) -> None:
