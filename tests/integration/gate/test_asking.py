@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from fastmcp.exceptions import ToolError
 
 from butlers.butler import Butler, Context, Daemon, Tool, ToolCall
 from butlers.daemon.app import build
@@ -24,6 +23,8 @@ from shared.config.quiet_hours import quiet_hours
 from shared.db.pool import Record
 from shared.storage import questions
 from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
+from tests.integration.daemon.test_notices import token_for_notices
+from tests.integration.daemon.test_shown_to_nobody import REVOKE_LAST
 from tests.integration.database.test_questions import OWNER_ID
 from tests.integration.house import House, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -160,15 +161,11 @@ async def test_an_answer_nobody_waits_for_becomes_one_waking_notice(desk: Desk, 
 
 async def test_an_answer_after_its_token_was_revoked_is_not_read_by_the_client(desk: Desk, message: str) -> None:
     asked = {"title": "Asked", "question": message, "options": ["Yes", "No"], "wait_for_response": True}
-    call = asyncio.ensure_future(desk.call("ask_user", **asked))
+    call = asyncio.ensure_future(desk.at.post(await token_for_notices(desk.house), "ask_user", asked))
     card = await desk.card(message)
-    await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = now()")
-    try:
-        await desk.house.press(card, "q0")
-        with pytest.raises(ToolError, match="does not count any more"):
-            await call
-    finally:
-        await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = NULL")
+    await desk.house.sql.execute(REVOKE_LAST)
+    await desk.house.press(card, "q0")
+    assert "does not count any more" in (await call)[1]
     question = await desk.house.sql.fetchval("SELECT id::text FROM shared.questions WHERE question = $1", message)
     assert "“Yes”" in (await desk.notice(question))["text"]
 
@@ -178,14 +175,11 @@ async def test_what_the_owner_decides_after_its_token_was_revoked_is_not_read_by
 ) -> None:
     asked = await desk.call("notify", channel="telegram", message=message, recipient=str(new_chat()))
     about = {"notification_id": asked["notification_id"], "wait_seconds": 20}
-    call = asyncio.ensure_future(desk.call("notification_status", **about))
+    call = asyncio.ensure_future(desk.at.post(await token_for_notices(desk.house), "notification_status", about))
     await asyncio.sleep(0.5)
-    await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = now()")
-    try:
-        assert (await desk.house.decide(asked["action_id"], approve=False)).code == "denied"
-        assert "does not count any more" in str((await call)["error"])
-    finally:
-        await desk.house.sql.execute("UPDATE shared.client_tokens SET revoked_at = NULL")
+    await desk.house.sql.execute(REVOKE_LAST)
+    assert (await desk.house.decide(asked["action_id"], approve=False, reason="Zoe is ill.")).code == "denied"
+    assert "Zoe is ill." not in (await call)[1]
 
 
 async def test_an_answer_after_the_deadline_is_late_and_becomes_a_notice(desk: Desk, message: str) -> None:
