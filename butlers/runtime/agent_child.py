@@ -132,6 +132,8 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
         instructions=persona,
         toolsets=[butler],
         capabilities=abilities,
+        # A slip is told to the model, which may go on: its turns bound it.
+        retries={"tools": int(limits["turns"])},
     )
     agent.output_validator(has_done)
     most = UsageLimits(

@@ -117,6 +117,15 @@ FAULTS: list[tuple[Player, Fault, str]] = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("player", MODELS)
+async def test_a_model_that_names_an_unknown_tool_again_and_again_may_go_on(
+    player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Call("bets"), Call("bets"), Call("bets"), Call("beds"), Words("Three."))
+    *_, end = await played(player, butler, models, tmp_path, Limits())
+    assert end == Ended("done", "Three.")
+
+
 @pytest.mark.parametrize(("player", "fault", "says"), FAULTS, ids=lambda value: str(value)[:30])
 async def test_a_model_that_fails_ends_the_session_with_a_sentence(
     player: Player, fault: Fault, says: str, butler: SmallButler, models: ModelServer, tmp_path: Path
