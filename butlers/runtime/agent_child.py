@@ -125,11 +125,10 @@ async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
 
     butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed", process_tool_call=take)
     abilities = [ProcessHistory(apart.told)] if apart is not None else []
-    persona = str(job["persona"])
     agent: Agent[object, str | None] = Agent(
         model_of(str(job["model"])),
         output_type=[str, type(None)],
-        instructions=persona,
+        instructions=str(job["persona"]),
         toolsets=[butler],
         capabilities=abilities,
         # A slip is told to the model, which may go on: its turns bound it.
