@@ -39,8 +39,7 @@ AT_THE_PIPE: Final[ContextVar[Caller | None]] = ContextVar("at_the_pipe", defaul
 BlockFor: TypeAlias = Callable[[Caller, str, float], Awaitable[str | None]]
 # Under which name it stands in an object.
 KEY: Final = "notifications"
-# So many characters of a result Claude Code shows its model, if it is told; of more the beginning alone. Whatever other
-# clients do, most show so many.
+# So many characters of a result Claude Code shows its model if it is told to, and of more the beginning alone.
 SHOWN_WHOLE: Final = {"anthropic/maxResultSizeChars": 200_000}
 # INVARIANT: a block is taken only where its reader is shown it; it stands last. A character may count twice there.
 LONGEST_BESIDE: Final = 90_000
