@@ -6,8 +6,8 @@ revision = "0112"
 down_revision = "0111"
 
 # They stand in the queue as that butler's, before what it says later; so does what waits for an address, once there is
-# one. It counts without a lock: where several insert at
-# once a few hundred more are kept, and nobody waits. An older snapshot would not show what there is.
+# one. It counts without a lock: where several insert at once a few hundred more are kept, and nobody waits. An older
+# snapshot would not show what there is.
 BOUND = """
 CREATE FUNCTION shared.bound_message() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$

@@ -1,6 +1,7 @@
 """The public keys that count: one per daemon, two while one replaces another. The only writer of shared.keyring.
 
-A retired key proves no caller any more; it stays, so that what it once signed can be checked.
+A retired key proves no caller any more; it stays, so that what it once signed can be checked. Whether a client's token,
+which the owner's key signs, counts no more, its row says.
 """
 
 from collections.abc import Sequence
