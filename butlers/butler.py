@@ -177,8 +177,8 @@ class Context:
     new_id: Callable[[], str]
     # By topic. Woken within the process, and by a NOTIFY where another process may know; never so for `settled`.
     wakes: Mapping[str, Wake]
-    # Whom this process refused lately, and why: (caller, sentence).
-    refused: TTLCache[tuple[str, str], bool, float] = field(default_factory=lambda: TTLCache(1024, STANDARD.quiet))
+    # Whom this process refused lately, why, and on what it was tried: (caller, sentence, id or nothing).
+    refused: TTLCache[tuple[str, str, str], bool, float] = field(default_factory=lambda: TTLCache(1024, STANDARD.quiet))
     # Set when this process is told to stop; a call that waits is then answered with how things stand.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     # All tools of the daemon by name, once they are built.

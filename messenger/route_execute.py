@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from butlers.butler import Answer, Context, Result, ToolCall
 from butlers.outcomes import rows_say, wait_settled
+from butlers.refusals import note_refusal
 from messenger import poison
 from messenger.delivery import lease, loop
 from messenger.maintenance import reopener
@@ -33,7 +34,6 @@ from shared.db.wake import Ticket
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.evaluate import Held
 from shared.storage import notifications
-from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
 
 log = logger("messenger.route_execute")
@@ -70,18 +70,12 @@ async def execute(worker: lease.Worker, call: ToolCall) -> Result:
         await _end_what_nobody_can_bring(worker.context, brought)
     except Forbidden as refused:
         error = refused
-        await note_refusal(worker.context, call.caller, refused, brought)
+        about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
+        await note_refusal(worker.context, call.caller.name, refused.message, about)
         await _end_what_nobody_can_bring(worker.context, brought)
     except ButlersError as failed:
         error = failed
     return Result(wire(_response(request_context, response, error, (time.perf_counter() - started) * 1000)))
-
-
-async def note_refusal(context: Context, caller: Caller, refused: Forbidden, brought: object) -> None:
-    """Put a refusal into the audit, with the notification it named."""
-    about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
-    async with context.db.work() as connection:
-        await keep(connection, Refused(context.name, caller.name, refused.message, about), context.new_id())
 
 
 async def _end_what_nobody_can_bring(context: Context, brought: object) -> None:

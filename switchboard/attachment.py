@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from butlers.butler import Context, Result, ToolCall
 from butlers.daemon.discovery import kind_of
+from butlers.refusals import note_refusal
 from shared.contracts import AttachmentRequest, describe, wire
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
-from switchboard.route import refuse
 from switchboard.storage import inbox
 
 # Files that one butler may wait for at once: each takes one of the calls that this daemon may have at the Messenger.
@@ -54,6 +54,6 @@ async def _demand_own(context: Context, asked: AttachmentRequest, caller: str) -
     async with context.db.work() as connection:
         if kind_of(caller) == "butler" and await inbox.went_to(connection, asked.message_id, caller):
             return
-        why = f"{caller} has no message {asked.message_id}."
-        await refuse(connection, context.name, caller, why)
+    why = f"{caller} has no message {asked.message_id}."
+    await note_refusal(context, caller, why)
     raise Forbidden(why)

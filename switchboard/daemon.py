@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from butlers.butler import Answer, Butler, Components, Context, Result, Tool, ToolCall
 from butlers.daemon.discovery import is_base_url, kind_of
+from butlers.refusals import note_refusal
 from shared.contracts import (
     IngestEnvelope,
     NotifyEnvelope,
@@ -33,7 +34,7 @@ from shared.storage.notices import Notice
 from shared.telemetry.logs import logger
 from switchboard.attachment import pass_on
 from switchboard.incoming import route_for_ever
-from switchboard.route import Forwarded, Routes, forward, forward_prompt, refuse
+from switchboard.route import Forwarded, Routes, forward, forward_prompt
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
@@ -60,8 +61,7 @@ async def route(context: Context, routes: Routes, call: ToolCall) -> Result:
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
-        async with context.db.work() as connection:
-            await refuse(connection, context.name, call.caller.name, refused.message)
+        await note_refusal(context, call.caller.name, refused.message)
         outcome = Forwarded(None, "error", refused)
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
@@ -96,8 +96,8 @@ async def tell(context: Context, call: ToolCall) -> Result:
                 source = f"butler.{call.caller.name}"
                 await notices.add(connection, news.butler, Notice(source, "told", news.text, trust="external"))
                 return Result({"status": "ok"})
-            failed: ButlersError = Forbidden(f"{call.caller.name} may not call {news.butler}.")
-            await refuse(connection, context.name, call.caller.name, failed.message)
+        failed: ButlersError = Forbidden(f"{call.caller.name} may not call {news.butler}.")
+        await note_refusal(context, call.caller.name, failed.message)
     except ValidationError as wrong:
         failed = InvalidInput(describe(wrong))
     return Result.refused(failed)

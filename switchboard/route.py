@@ -21,11 +21,10 @@ from shared.contracts import (
     RouteResponse,
     wire,
 )
-from shared.db.pool import Connection, Database
+from shared.db.pool import Database
 from shared.errors import ButlersError, HopFailed
 from shared.loops import apart
 from shared.storage import session_list
-from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 from switchboard.storage import registry
 
@@ -203,8 +202,3 @@ def _broken(message: str) -> ButlersError:
     It is not away: of a target that is away, the butler is told `queued`.
     """
     return ButlersError(message, code="internal_error")
-
-
-async def refuse(connection: Connection, by: str, caller: str, why: str, notification_id: str | None = None) -> None:
-    """Write a refusal to the audit: who tried what."""
-    await record(connection, Event("refused", by, notification_id=notification_id, reason=why), caller=caller)

@@ -104,8 +104,9 @@ async def test_a_session_that_another_butler_slipped_in_is_not_the_one_asked_for
 async def test_nobody_is_asked_beyond_the_owners_list(
     still_house: House, message: str, caller: str, target: str, said: str
 ) -> None:
-    with pytest.raises(ButlersError, match=said):
-        await call(still_house, caller, "ask_butler", butler=target, prompt=message)
+    for _ in range(2):
+        with pytest.raises(ButlersError, match=said):
+            await call(still_house, caller, "ask_butler", butler=target, prompt=message)
     assert not await still_house.sql.fetch("SELECT FROM shared.sessions WHERE prompt = $1", message)
     audited = "SELECT count(*) FROM shared.approval_events WHERE event_type = 'refused' AND reason = $1"
     assert await still_house.sql.fetchval(audited, said) == (1 if "may not" in said else 0)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from cachetools import TTLCache
 
-from butlers.refusals import note_refusal
+from butlers.refusals import MOST_LINES, note_refusal
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Unauthorized, mint_client_token
 from shared.config.timings import STANDARD
@@ -255,6 +255,18 @@ async def test_a_storm_of_refusals_costs_one_unit_of_work(house: House) -> None:
     assert counting.units == 1
     [line] = await lines(house, since, "greeter")
     assert line["reason"] == "A storm."
+
+
+async def test_ever_new_refusals_of_one_caller_leave_a_hundred_lines_and_take_none_of_another_s(house: House) -> None:
+    counting = Counting(house.context("health").db)
+    context = replace(house.context("health"), db=counting, refused=TTLCache(1024, 60))  # type: ignore[arg-type]  # it does as one
+    for n in range(MOST_LINES + 1):
+        await note_refusal(context, "greeter", f"It asked for butler-{n}.")
+        await note_refusal(context, "greeter", "It has no such message.", str(n))
+    assert counting.units == MOST_LINES
+    since = await last(house)
+    await note_refusal(context, "console", "Something else.")
+    assert len(await lines(house, since, "console")) == 1
 
 
 async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house: House) -> None:
