@@ -1,5 +1,6 @@
 """Where a delivery goes that may not leave: it is parked, refused, delayed, moved, or ended as a duplicate."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -15,6 +16,7 @@ from shared import answers
 from shared.db.pool import Connection, Record, wait_briefly
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import evaluate
+from shared.model import Finding
 from shared.storage import deliveries, notices, notifications, pending_actions, standing
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event, Parked, Why
@@ -43,6 +45,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
 
 async def stopped(connection: Connection, claimed: Claimed, why: Blocked, context: Context) -> None:
     """Move what the gate stopped to where the gate says, with its answer."""
+    why = await _if_there_is_room(connection, why)
     if why.address and await _elsewhere(connection, claimed, why):
         return
     if why.to == "delayed":
@@ -62,6 +65,19 @@ async def stopped(connection: Connection, claimed: Claimed, why: Blocked, contex
         await park(connection, why, why.row, context)
     else:
         await _close(connection, claimed.notification_id, why)
+
+
+async def _if_there_is_room(connection: Connection, why: Blocked) -> Blocked:
+    """Refuse what the owner was to be asked about if the most of who admitted it wait, this one not among them.
+
+    Where a butler's process or the Switchboard queues what no rule allows, the question begins here.
+    """
+    row = why.row
+    if why.to != "parked" or row is None or await pending_actions.open_of(connection, row["id"]) is not None:
+        return why
+    if not await pending_actions.too_many_wait(connection, row["origin_butler"], row["admitted_by"]):
+        return why
+    return replace(why, to="refused", findings=(Finding("too_many_wait", pending_actions.TOO_MANY),))
 
 
 async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> bool:

@@ -79,7 +79,7 @@ async def admit(connection: Connection, new: NewNotification) -> Current:
     try:
         done = await connection.execute(ADMIT, *_columns(new))
     except asyncpg.ProgramLimitExceededError:
-        many = "A hundred messages wait to leave in the name of this butler already."
+        many = "A hundred messages that others sent in the name of this butler wait already."
         raise InvalidInput(many, "Wait until some have left.") from None
     if done == "INSERT 0 1":
         return Current(new.id, new.answer, first=True)

@@ -69,13 +69,26 @@ MOST_WAITING: Final = 1_000
 """The most messages and calls of one butler that wait for a yes; the database refuses further ones."""
 
 
+TOO_MANY: Final = f"{MOST_WAITING:,} of your messages and calls wait for the owner already."
+
+
 @contextmanager
 def _bounded() -> Iterator[None]:
     try:
         yield
     except asyncpg.ProgramLimitExceededError:
-        many = f"{MOST_WAITING:,} of your messages and calls wait for the owner already."
-        raise InvalidInput(many, "Wait for the owner, or withdraw some.") from None
+        raise InvalidInput(TOO_MANY, "Wait for the owner, or withdraw some.") from None
+
+
+WAITING = """
+SELECT count(*) FROM (SELECT FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    WHERE a.origin_butler = $1 AND a.status = 'pending' AND coalesce(n.admitted_by, $1) = $2 LIMIT $3) waiting
+"""
+
+
+async def too_many_wait(connection: Connection, origin: str, admitted_by: str) -> bool:
+    """Return whether the most that may wait in this butler's name do, of those that the same admitted."""
+    return bool(await connection.fetchval(WAITING, origin, admitted_by, MOST_WAITING) == MOST_WAITING)
 
 
 # The login that parks may not read what is parked, so nothing is returned here.

@@ -79,6 +79,7 @@ SELECT 'telegram', '1', gen_random_uuid()::text, '7:1', '7', 'x', '{"source_chan
     clock_timestamp() FROM generate_series(1, $1)
 """
 WAITS_AGAIN = "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE route_until IS NULL"
+NONE_WAITS = "UPDATE shared.notifications SET status = 'error' WHERE admitted_by = 'switchboard'"
 WAITS_FOR_ANOTHER = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
 UNREADABLE = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
@@ -258,14 +259,18 @@ async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, 
     await still_house.sql.execute("DELETE FROM switchboard.inbox")
 
 
-@pytest.mark.parametrize("status", ["queued", "pending_missing_identifier"])
-async def test_few_messages_wait_to_leave_in_a_butlers_name(still_house: House, status: str) -> None:
+@pytest.mark.parametrize("status", ["queued", "pending_missing_identifier", "pending_approval"])
+async def test_few_messages_wait_in_a_butlers_name_by_however_many_connections(still_house: House, status: str) -> None:
     """They stand before what that butler says later."""
     delivery = {"intent": "send", "channel": "telegram", "message": "x"}
     envelope = json.dumps({"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": delivery})
-    async with logged_in(still_house, "switchboard") as connection:
-        await connection.execute(QUEUED, 99, envelope, status)
+    await still_house.sql.execute(NONE_WAITS)
+    async with logged_in(still_house, "switchboard") as one, logged_in(still_house, "switchboard") as other:
+        async with one.transaction():
+            await one.execute(QUEUED, 99, envelope, status)
+            second = asyncio.create_task(other.execute(QUEUED, 2, envelope, "queued"))
+            assert await eventually(partial(still_house.sql.fetchval, WAITS_FOR_ANOTHER))
         with pytest.raises(asyncpg.ProgramLimitExceededError):
-            await connection.execute(QUEUED, 2, envelope, "queued")
-        await connection.execute(QUEUED, 1, envelope, status)
-    await still_house.sql.execute("DELETE FROM shared.notifications WHERE status = $1", status)
+            await second
+        await one.execute(QUEUED, 1, envelope, status)
+    await still_house.sql.execute(NONE_WAITS)

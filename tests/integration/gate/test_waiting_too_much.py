@@ -14,7 +14,7 @@ from shared.storage.pending_actions import MOST_WAITING, park_call
 from shared.storage.tool_calls import NewCall
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
-from tests.integration.workers import new_chat
+from tests.integration.workers import admitted, enqueue, friend, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAITS: Final = "SELECT count(*) FROM shared.pending_actions WHERE origin_butler = $1 AND status = 'pending'"
@@ -78,15 +78,32 @@ async def test_no_login_of_a_caller_writes_more(full: House, name: str) -> None:
             await connection.execute(CALLS, 1)
 
 
-async def test_a_thousand_that_the_switchboard_asked_in_its_name_keep_no_butler_from_asking(
+async def test_a_hundred_that_the_switchboard_asked_in_its_name_keep_no_butler_from_asking(
     still_house: House, message: str
 ) -> None:
-    async with still_house.context("switchboard").db.work() as connection:
-        await connection.execute(IN_ITS_NAME, MOST_WAITING)
+    async with logged_in(still_house, "switchboard") as connection:
+        with pytest.raises(asyncpg.ProgramLimitExceededError):
+            async with connection.transaction():
+                await connection.execute(IN_ITS_NAME, 101)
+        await connection.execute(IN_ITS_NAME, 100)
         await connection.execute(ASKED_IN_ITS_NAME)
+    async with still_house.context("greeter").db.work() as connection:
+        await connection.execute(CALLS.replace("health", "greeter"), MOST_WAITING - 10)
+        await connection.execute(OF_THEM.replace("health", "greeter"))
     asked = await still_house.notify("greeter", channel="telegram", message=message, recipient=new_chat())
     await still_house.sql.execute(FORGOTTEN)
+    await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE tool_name = 'water'")
     assert asked["status"] == "pending_approval"
+
+
+async def test_what_is_queued_without_authority_is_no_further_question(full: House, message: str) -> None:
+    told = await admitted(full, message, "health", contact_id=await friend(full))
+    await full.sql.execute("UPDATE shared.approval_rules SET active = false")
+    await enqueue(full, told)
+    await work(full.worker())
+    row = await full.row("SELECT status, answer FROM shared.notifications WHERE id = $1", told)
+    assert (row["status"], row["answer"]["error"]["class"]) == ("error", "forbidden")
+    assert await full.sql.fetchval(WAITS, "health") == MOST_WAITING
 
 
 async def test_nobody_asks_about_neither_a_message_nor_a_call(still_house: House) -> None:
