@@ -34,6 +34,7 @@ KEYS: Final[Mapping[str, str]] = {
 }
 # A clock that shows an earlier time is not set yet, as that of a computer without a battery.
 NO_CLOCK_IS_RIGHT_BEFORE: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_DAY: Final = timedelta(days=1)
 LATE: Final = timedelta(seconds=60)
 """What is due longer ago than this was missed; a process that is busy is late by less."""
 WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."
@@ -106,7 +107,8 @@ def due_again(before: Schedule | None, waits: datetime | None, schedule: Schedul
     """Return when a schedule is due next whose row was `before`, if it had one, due next at `waits`.
 
     What is as it was keeps its time: a restart neither repeats nor loses an occurrence. In another zone, as of a
-    computer that travelled, what waits for nine o'clock comes at nine o'clock there, and was missed if that is over.
+    computer that travelled, what waits for nine o'clock comes at nine o'clock there, and was missed if that is over;
+    but what comes again within a day comes then, since at once, as where a zone is put right, its hour would be wrong.
     """
     if before is None:
         return first_due(schedule, now)
@@ -118,7 +120,9 @@ def due_again(before: Schedule | None, waits: datetime | None, schedule: Schedul
             # What was missed stays so, and what came does not come again.
             if waits is None or waits <= now:
                 return waits
-            return _on_the_wall(waits, before.zone).replace(tzinfo=ZoneInfo(schedule.zone)).astimezone(UTC)
+            there = _on_the_wall(waits, before.zone).replace(tzinfo=ZoneInfo(schedule.zone)).astimezone(UTC)
+            again = next_due(schedule.cron, schedule.zone, now) if schedule.cron is not None and there <= now else None
+            return there if again is None or again - now > _DAY else again
     return first_due(schedule, now)
 
 

@@ -364,6 +364,16 @@ async def test_what_repeats_is_kept_on_a_journey(still_house: House, there: str)
     assert due == wall.replace(tzinfo=ZoneInfo(there))
 
 
+async def test_what_comes_each_day_is_not_made_up_for_where_a_zone_is_put_right(still_house: House) -> None:
+    wall = datetime.now(ZoneInfo("UTC")).replace(second=0, microsecond=0) + timedelta(hours=2)
+    daily = {"name": "nightly", "cron": f"{wall.minute} {wall.hour} * * *", "tool": "count"}
+    for zone in ("UTC", "Asia/Tokyo"):
+        async with still_house.context(BUTLER).db.work() as connection:
+            await follow(connection, BUTLER, [read_schedule(daily, zone)])
+    due = await still_house.sql.fetchval("SELECT next_due_at FROM shared.schedules WHERE name = 'nightly'")
+    assert due == wall.replace(tzinfo=ZoneInfo("Asia/Tokyo")) + timedelta(days=1)
+
+
 async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_sentence(still_house: House) -> None:
     await given(still_house, counting("daily", tool="cuont"))
     await looked(Owned(another(still_house)).hand)
