@@ -153,8 +153,6 @@ async def _released(connection: Connection, notification_id: str, context: Conte
         return
     if judged.row["status"] != "pending_missing_identifier":
         return
-    # It was asked before the cool-down: what waits already goes on waiting.
-    judged = replace(judged, facts=replace(judged.facts, cools_until=None))
     judged = replace(judged, decision=afresh(judged))
     if judged.decision.verdict == "allow":
         await _let_go(connection, judged, action)

@@ -100,4 +100,4 @@ def _decided(judged: Evaluation | MissingIdentifier) -> Decision:
     if isinstance(judged, MissingIdentifier):
         return Decision("park", (Finding("no_identifier", "There is no address on file now."),))
     # Whether the owner is asked too often was settled before, and the owner's own word is no question.
-    return afresh(replace(judged, facts=replace(judged.facts, cools_until=None)))
+    return afresh(judged)

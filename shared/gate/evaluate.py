@@ -41,13 +41,11 @@ class Evaluation:
 
     @property
     def impossible(self) -> str | None:
-        """Why it could not leave even by the owner's yes, if it could not; what waits outlasts a cool-down."""
+        """Why it could not leave even by the owner's yes, if it could not."""
         if not self.target.deliverable:
             return NO_ADDRESS
         decision = afresh(self)
-        found = decision.findings[0]
-        is_denied = decision.verdict == "deny" and found.code != "cooled_down"
-        return f"It cannot be sent: {found.text}" if is_denied else None
+        return f"It cannot be sent: {decision.findings[0].text}" if decision.verdict == "deny" else None
 
     def wires(self) -> tuple[Wire, ...]:
         """Render what would go out now."""
@@ -103,9 +101,9 @@ async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[F
 def afresh(judged: Evaluation) -> Decision:
     """Decide again about a message that waited.
 
-    Its time begins when authority is given, and an earlier yes counts no more.
+    Its time begins when authority is given, an earlier yes counts no more, and what waits outlasts a cool-down.
     """
-    return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
+    return decide(judged.action, replace(judged.facts, in_time=True, approval=None, cools_until=None))
 
 
 def render(
