@@ -103,24 +103,16 @@ def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Bu
 
 def data(secret: bytes, action: Record, verb: str) -> str:
     """Return a button's data, `a1:<id22>:<verb>:<tag22>`, at most 64 bytes."""
-    return base.packed(action["id"], verb, _tag(secret, action, verb))
-
-
-def _tag(secret: bytes, action: Record, verb: str) -> str:
-    return tag(secret, "card", action["id"], str(action["revision"]), verb, action["content_sha"] or "")
+    return base.packed(action["id"], verb, tag(secret, *_bound(action, verb)))
 
 
 def genuine(secret: bytes, action: Record, press: Press) -> bool:
     """Return whether this button was made for this action as it stands now."""
-    return tag_matches(
-        secret,
-        press.tag,
-        "card",
-        action["id"],
-        str(action["revision"]),
-        press.verb,
-        action["content_sha"] or "",
-    )
+    return tag_matches(secret, press.tag, *_bound(action, press.verb))
+
+
+def _bound(action: Record, verb: str) -> tuple[str, ...]:
+    return "card", action["id"], str(action["revision"]), verb, action["content_sha"] or ""
 
 
 async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:

@@ -76,17 +76,17 @@ def outcome(row: Record) -> str:
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:
     """Return the buttons of the three answers."""
-    made = [Button(name, base.packed(row["id"], verb, _tag(secret, row, verb))) for name, verb in BUTTONS]
+    made = [Button(name, base.packed(row["id"], verb, tag(secret, *_bound_try(row, verb)))) for name, verb in BUTTONS]
     return [made[:2], made[2:]]
 
 
-def _tag(secret: bytes, row: Record, verb: str) -> str:
-    return tag(secret, "uncertain", row["id"], str(row["attempt"]), verb)
+def _bound_try(row: Record, verb: str) -> tuple[str, ...]:
+    return "uncertain", row["id"], str(row["attempt"]), verb
 
 
 def genuine(secret: bytes, row: Record, press: Press) -> bool:
     """Return whether this button was made for this delivery as it stands after its latest attempt."""
-    return tag_matches(secret, press.tag, "uncertain", row["id"], str(row["attempt"]), press.verb)
+    return tag_matches(secret, press.tag, *_bound_try(row, press.verb))
 
 
 async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:

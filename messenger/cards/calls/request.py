@@ -54,7 +54,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 
 def buttons(secret: bytes, call: Record) -> list[list[Button]]:
     """Return the buttons Approve and Deny."""
-    made = [(label, base.packed(call["id"], verb, _tag(secret, call, verb))) for label, verb in _LABELS]
+    made = [(label, base.packed(call["id"], verb, tag(secret, *_bound(call, verb)))) for label, verb in _LABELS]
     return [[Button(label, data) for label, data in made]]
 
 
@@ -63,10 +63,6 @@ _LABELS: Final = (("Approve", RUN), ("Deny", NOT))
 
 def _bound(call: Record, verb: str) -> tuple[str, ...]:
     return "tool_call", call["id"], str(call["revision"]), verb, tool_calls.sha_of(call)
-
-
-def _tag(secret: bytes, call: Record, verb: str) -> str:
-    return tag(secret, *_bound(call, verb))
 
 
 async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:

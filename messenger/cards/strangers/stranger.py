@@ -110,7 +110,7 @@ def buttons(secret: bytes, row: Record) -> list[list[Button]]:
     never = {ADD} if known else set()
     never |= set() if _names_somebody(row) else {ADD, BLOCK}
     fits = [(verb, label) for verb, label in LABELS if verb not in never]
-    made = [Button(label, base.packed(row["id"], verb, _tag(secret, row["id"], verb))) for verb, label in fits]
+    made = [Button(label, base.packed(row["id"], verb, tag(secret, *_bound(row["id"], verb)))) for verb, label in fits]
     return [one for one in (made[:2], made[2:]) if one]
 
 
@@ -122,14 +122,14 @@ def _names_somebody(row: Record) -> bool:
         return False
 
 
-def _tag(secret: bytes, message_id: str, verb: str) -> str:
-    return tag(secret, "stranger", message_id, verb)
+def _bound(message_id: str, verb: str) -> tuple[str, ...]:
+    return "stranger", message_id, verb
 
 
 async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:
     """Carry out what the owner says to a stranger's words."""
     row = await stranger_cards.one(connection, press.about)
-    if row is None or not tag_matches(context.secret, press.tag, "stranger", press.about, press.verb):
+    if row is None or not tag_matches(context.secret, press.tag, *_bound(press.about, press.verb)):
         return base.STALE, base.NOT_VALID
     here = realms.realm_of(context.settings, "telegram")
     if not realms.may_decide("telegram", here, row["realm"] or ""):
