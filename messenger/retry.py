@@ -1,8 +1,7 @@
-"""The times at which to try again what is proved not sent: pure, in seconds and aware datetimes."""
+"""How long to wait before what is proved not sent is tried again, in seconds. Pure."""
 
 import math
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
 FIRST_SECONDS = 1.0
 CAP_SECONDS = 15 * 60.0
@@ -39,11 +38,6 @@ def asked_for(retry_after: float | None) -> float:
     return max(backoff(1, 0.0), min(retry_after or 0.0, RETRY_AFTER_CAP_SECONDS) if known else 0.0)
 
 
-def retry_at(now: datetime, attempt: int, jitter: float, retry_after: float | None = None) -> datetime:
-    """Return the earliest moment for the next attempt.
-
-    A provider's `retry_after` (seconds) is honoured up to one hour and never shortens the backoff; what is no number of
-    seconds counts as absent.
-    """
-    wait = max(backoff(attempt, jitter), asked_for(retry_after))
-    return now + timedelta(seconds=wait)
+def wait_after(attempt: int, jitter: float, retry_after: float | None) -> float:
+    """Return the seconds until the next attempt; what a provider asks for never shortens the backoff."""
+    return max(backoff(attempt, jitter), asked_for(retry_after))

@@ -1,14 +1,13 @@
 """Stage 10's choice: what an attempt's end makes of part, delivery and answer, and when it is tried again. Pure."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from messenger.channels.base import Receipt, SendFailed
-from messenger.retry import retry_at
+from messenger.retry import wait_after
 from shared.display.visible import visible
 
-_ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
 FREELY: Final = frozenset({"card", "reaction"})
 
@@ -44,8 +43,8 @@ def after(ended: Ended) -> Next:
         to = "sent" if ended.last_part else None
         return Next("sent", to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
     status, why, said = _status(result, ended.kind), result.reason, visible(result.message)
-    wait = _wait(ended, result) if status == "queued" else timedelta()
-    return Next(status, status, why, wait, outcome=why, detail=said)
+    wait = wait_after(ended.attempt, ended.jitter, result.retry_after) if status == "queued" else 0.0
+    return Next(status, status, why, timedelta(seconds=wait), outcome=why, detail=said)
 
 
 def _status(result: SendFailed, kind: str) -> str:
@@ -53,7 +52,3 @@ def _status(result: SendFailed, kind: str) -> str:
     if result.reason == "provider_rejected":
         return "failed"
     return "queued" if result.proved_not_sent or kind in FREELY else "uncertain"
-
-
-def _wait(ended: Ended, result: SendFailed) -> timedelta:
-    return retry_at(_ZERO, ended.attempt, ended.jitter, result.retry_after) - _ZERO
