@@ -14,7 +14,6 @@ from messenger import poison
 from messenger.delivery import lease, loop
 from messenger.maintenance import reopener
 from messenger.storage import breakers, deliveries, targets
-from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.auth.tokens import Caller
 from shared.contracts import (
@@ -169,16 +168,7 @@ async def enqueue(
         if row["status"] != "queued":
             return NotifyResponse.model_validate(row["answer"])
         target = await targets.target_now(connection, row)
-        new = Enqueued(
-            notification_id,
-            "owner" if target.is_owner else "third_party",
-            str(row["envelope"]["delivery"]["channel"]),
-            target.address,
-            row["realm"],
-            row["not_after"],
-            row["origin_butler"],
-            row["lineage"],
-        )
+        new = targets.delivery_to(row, target)
         queued = await deliveries.enqueue(connection, new)
         held = Held(row, target if target is not targets.NOWHERE else None)
         if queued and begins and await loop.begin_at_once(connection, worker, new.channel, held, made=queued == "made"):

@@ -27,8 +27,12 @@ async def not_yet_brought(connection: Connection, row: Record) -> Enqueued:
 
     Raises Unreadable if the row holds no envelope.
     """
-    channel = notifications.envelope_of(row).delivery.channel
-    target = await target_now(connection, row)
-    kind = "owner" if target.is_owner else "third_party"
+    notifications.envelope_of(row)
+    return delivery_to(row, await target_now(connection, row))
+
+
+def delivery_to(row: Record, target: Target) -> Enqueued:
+    """Return the delivery to make of a notification's row to this target."""
+    channel, kind = row["envelope"]["delivery"]["channel"], "owner" if target.is_owner else "third_party"
     whose = (row["origin_butler"], row["lineage"])
     return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)
