@@ -134,6 +134,12 @@ def may_reopen(answer: NotifyResponse) -> bool:
     return answer.error.error_class in {"provider_rejected", "timeout"}
 
 
+def delivered(channel: str, receipt: str, parts: int, realm: str) -> Delivered:
+    """Return where it went, by the receipt of its first part; that it has several, or was played, is said where so."""
+    several, played = parts if parts > 1 else None, True if realm == "sandbox" else None
+    return Delivered(channel=channel, delivery_id=receipt, parts=several, sandbox=played)
+
+
 def sent(notification_id: str, delivered: Delivered, note: str | None = None) -> NotifyResponse:
     """Return the answer for a notification that arrived.
 

@@ -18,9 +18,8 @@ from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
 from messenger.storage.deliveries import Claimed, Turned
 from shared import answers
-from shared.channels.realms import SANDBOX
 from shared.config.timings import Timings
-from shared.contracts import Delivered, ErrorClass, NotifyResponse
+from shared.contracts import ErrorClass, NotifyResponse
 from shared.db.pool import Connection, tell
 from shared.errors import ButlersError, Unavailable
 from shared.storage import deliveries, notices, notifications, pending_actions, standing
@@ -172,12 +171,8 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next, turned: 
 async def _told(connection: Connection, claimed: Claimed, then: Next, turned: Turned) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
     if then.delivery == "sent":
-        delivered = Delivered(
-            channel=claimed.channel,
-            delivery_id=turned.receipt or then.provider_id or "",
-            parts=turned.parts if turned.parts > 1 else None,
-            sandbox=True if claimed.realm == SANDBOX else None,
-        )
+        receipt = turned.receipt or then.provider_id or ""
+        delivered = answers.delivered(claimed.channel, receipt, turned.parts, claimed.realm)
         return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)
     if then.delivery == "uncertain":
         return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))

@@ -11,7 +11,7 @@ from messenger.maintenance import reopener
 from messenger.storage import queries, transitions
 from shared import answers
 from shared.channels import realms
-from shared.contracts import Delivered, NotifyResponse
+from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record, tell
 from shared.loops import apart
 from shared.storage import deliveries, notifications, pending_actions, resolutions
@@ -71,7 +71,7 @@ async def _carry_out(connection: Connection, word: Record, context: Context) -> 
     return True
 
 
-async def _arrived(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
+async def _arrived(connection: Connection, word: Record, row: Record, _context: Context) -> bool:
     """Count it as sent, with the owner's word for a receipt; parts that nobody has tried follow."""
     found = await transitions.arrived(connection, word["delivery_id"], word["attempt"], CONFIRMED, SEND_WITHIN)
     if found is None:
@@ -86,16 +86,12 @@ async def _arrived(connection: Connection, word: Record, row: Record, _ground: C
 
 async def _arrived_answer(connection: Connection, word: Record, row: Record) -> NotifyResponse:
     parts = await queries.receipts(connection, word["delivery_id"])
-    delivered = Delivered(
-        channel=row["envelope"]["delivery"]["channel"],
-        delivery_id=parts[0] if parts else CONFIRMED,
-        parts=len(parts) if len(parts) > 1 else None,
-        sandbox=True if row["realm"] == "sandbox" else None,
-    )
+    channel, receipt = row["envelope"]["delivery"]["channel"], parts[0] if parts else CONFIRMED
+    delivered = answers.delivered(channel, receipt, len(parts), row["realm"])
     return answers.sent(row["id"], delivered, answers.BY_OWNER)
 
 
-async def _again(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
+async def _again(connection: Connection, word: Record, row: Record, _context: Context) -> bool:
     """Queue it for one more attempt under the owner's word; the marker asks again whether it may leave."""
     if not await transitions.again(connection, word["delivery_id"], word["attempt"], SEND_WITHIN):
         return False
@@ -108,7 +104,7 @@ async def _on_its_way(connection: Connection, word: Record, row: Record) -> bool
     return True
 
 
-async def _leave(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
+async def _leave(connection: Connection, word: Record, row: Record, _context: Context) -> bool:
     """Leave it as it is: nobody will know whether it arrived, and nobody sends it again."""
     if not await transitions.leave(connection, word["delivery_id"], word["attempt"]):
         return False
