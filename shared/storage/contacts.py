@@ -15,6 +15,7 @@ from shared.addresses import canonical, folded, name_in, parse_recipient
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
+from shared.hashing import id_in
 from shared.storage.pending_actions import Event, record
 
 Kind = Literal["contact", "recipient", "owner", "thread"]
@@ -92,10 +93,7 @@ WHERE c.id = $1 ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 
 
 
 async def _by_contact(connection: Connection, contact_id: str, channel: str) -> Target | MissingIdentifier:
-    try:
-        row = await connection.fetchrow(BY_CONTACT, UUID(contact_id), channel)
-    except ValueError:
-        row = None
+    row = await connection.fetchrow(BY_CONTACT, id_in(contact_id), channel)
     if row is None:
         raise UnknownContact(f"No contact has the id '{contact_id[:60]}'.", "Look it up with the tool `contacts`.")
     if row["value"] is None:

@@ -16,6 +16,7 @@ from shared.contracts import NotifyEnvelope, NotifyResponse, as_sent, wire
 from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.errors import IdempotencyConflict, InvalidInput, Unreadable
+from shared.hashing import id_in
 from shared.idempotency import EXPLICIT
 
 # While a message is on its way its authority lasts this long (design section 8).
@@ -234,10 +235,7 @@ FROM shared.notifications WHERE id = $1
 
 async def one(connection: Connection, notification_id: str) -> Record | None:
     """Return the whole row, for the daemons that move or deliver it."""
-    try:
-        return await connection.fetchrow(ONE, UUID(notification_id))
-    except ValueError:
-        return None
+    return await connection.fetchrow(ONE, id_in(notification_id))
 
 
 LOCKED = ONE + " FOR NO KEY UPDATE"
@@ -248,10 +246,7 @@ async def locked(connection: Connection, notification_id: str) -> Record | None:
 
     It comes first in the lock order after the authority.
     """
-    try:
-        return await connection.fetchrow(LOCKED, UUID(notification_id))
-    except ValueError:
-        return None
+    return await connection.fetchrow(LOCKED, id_in(notification_id))
 
 
 # A butler is told if its message goes out in the owner's words. The answer may hold words again, and is wiped in its
@@ -344,10 +339,3 @@ def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
 def lasts(intent: str) -> timedelta:
     """Return how long what is allowed at once stays allowed: a reply that comes hours late answers nobody."""
     return SEND_WITHIN if intent == "send" else REPLY_WITHIN
-
-
-def as_mapping(envelope: NotifyEnvelope) -> Mapping[str, object]:
-    """Return the envelope's own fields, without what the house has added to it."""
-    plain = wire(envelope)
-    plain.pop("notification_id", None)
-    return plain

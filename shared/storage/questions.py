@@ -11,7 +11,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from shared.db.pool import Connection, Record, tell
-from shared.hashing import that_begin
+from shared.hashing import id_in, that_begin
 from shared.storage.pending_actions import Event, record
 from shared.storage.tool_calls import REALM
 
@@ -127,11 +127,7 @@ WHERE id = $1 AND origin_butler = $2 AND status = 'open' AND expires_at > clock_
 
 async def withdraw_question(connection: Connection, question_id: str, butler: str) -> bool:
     """Take back this butler's question, if it is open; return whether this did."""
-    try:
-        found = await connection.fetchval(WITHDRAW, UUID(question_id), butler)
-    except ValueError:
-        return False
-    if found is None:
+    if await connection.fetchval(WITHDRAW, id_in(question_id), butler) is None:
         return False
     await record(connection, Event("question_withdrawn", butler), question=question_id)
     await tell(connection, "cards")
@@ -158,10 +154,7 @@ ONE: Final = f"{ROW} WHERE id = $1"
 
 async def one(connection: Connection, question_id: str) -> Record | None:
     """Return a question as it stands; None for what is none."""
-    try:
-        return await connection.fetchrow(ONE, UUID(question_id))
-    except ValueError:
-        return None
+    return await connection.fetchrow(ONE, id_in(question_id))
 
 
 async def own_question(connection: Connection, question_id: str, butler: str) -> Record | None:

@@ -5,6 +5,7 @@ from uuid import UUID
 from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record
+from shared.hashing import id_in
 
 STATUS = "SELECT answer, being_sent FROM shared.notification_status WHERE notification_id = $1"
 OWN = STATUS + " AND origin_butler = $2"
@@ -17,11 +18,7 @@ async def status(connection: Connection, notification_id: str) -> NotifyResponse
 
 async def own(connection: Connection, notification_id: str, butler: str) -> NotifyResponse | None:
     """Return the current answer about a notification of this butler; None for any other's, and for what is none."""
-    try:
-        key = UUID(notification_id)
-    except ValueError:
-        return None
-    return _as_it_stands(await connection.fetchrow(OWN, key, butler))
+    return _as_it_stands(await connection.fetchrow(OWN, id_in(notification_id), butler))
 
 
 def _as_it_stands(row: Record | None) -> NotifyResponse | None:

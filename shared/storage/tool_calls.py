@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from shared.db.pool import Connection, Record
-from shared.hashing import digest
+from shared.hashing import digest, id_in
 from shared.model import Risk
 
 # Where questions about tools are shown: the sandbox is enough only as long as nothing reaches real people.
@@ -70,15 +70,12 @@ ONE: Final = f"{ROW} WHERE a.id = $1"
 
 async def one(connection: Connection, call_id: str) -> Record | None:
     """Return a call with its pending action, or None."""
-    return await connection.fetchrow(ONE, UUID(call_id))
+    return await connection.fetchrow(ONE, id_in(call_id))
 
 
 async def own_call(connection: Connection, call_id: str, butler: str) -> Record | None:
     """Return a call of this butler; None for any other's, and for what is none."""
-    try:
-        found = await one(connection, call_id)
-    except ValueError:
-        return None
+    found = await one(connection, call_id)
     return found if found is not None and found["origin_butler"] == butler else None
 
 
