@@ -6,7 +6,7 @@ carried out in the transaction that notes its update as handled, so that none co
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -78,8 +78,6 @@ NOT_HERE: Final = (
 )
 
 _BOTS_NAME: Final = re.compile(r"@\w{1,64}\Z", re.ASCII)
-
-Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 
 
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:

@@ -96,13 +96,13 @@ async def _takes(connection: Connection, channel: str, sender: str, long: int) -
 
 
 COUNTED: Final = """
-SELECT min(first_at) AS first_at, sum(messages)::bigint AS messages, sum(bytes)::bigint AS bytes
+SELECT min(first_at) AS first_at, sum(messages)::bigint AS messages
 FROM messenger.strangers WHERE sender = '' HAVING count(*) > 0
 """
 
 
 async def counted(connection: Connection) -> Record | None:
-    """Return how much was only counted since when: first_at, messages, bytes; None where all was kept."""
+    """Return how much was only counted since when: first_at and messages; None where all was kept."""
     return await connection.fetchrow(COUNTED)
 
 

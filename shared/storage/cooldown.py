@@ -3,7 +3,6 @@
 Only reads, and no word of any message.
 """
 
-from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -28,12 +27,11 @@ async def cools_until(
     realm: str,
     contact_id: str | None,
     address: str | None = None,
-    lasts: timedelta = STANDARD.cool_down,
 ) -> float | None:
     """Return until when (seconds since 1970) this butler asks nothing there about this contact or address.
 
     Returns None if it may ask.
     """
     contact = UUID(contact_id) if contact_id else None
-    found: float | None = await connection.fetchval(COOLS_UNTIL, butler, contact, address, realm, lasts)
+    found: float | None = await connection.fetchval(COOLS_UNTIL, butler, contact, address, realm, STANDARD.cool_down)
     return found

@@ -73,9 +73,9 @@ class Record:
         return end
 
 
-def local(day: date, hour: int, minute: int = 0, second: int = 0, *, fold: int = 0) -> datetime:
-    """Return a moment of the local clock, in UTC; of a time that comes twice, the second with `fold`."""
-    return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=ZONE, fold=fold).astimezone(UTC)
+def local(day: date, hour: int, minute: int = 0, second: int = 0) -> datetime:
+    """Return a moment of the local clock, in UTC; of a time that comes twice, the first."""
+    return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=ZONE).astimezone(UTC)
 
 
 def working_day(record: Record, day: date, draw: random.Random) -> None:

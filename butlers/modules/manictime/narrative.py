@@ -198,9 +198,9 @@ class Nearby:
         self._next = 0
         self._open: list[tuple[int, int, int]] = []
 
-    def touching(self, span: Span, before: int = 0) -> list[Activity]:
-        """Return the rows that overlap the span, or ended less than so many seconds before it."""
-        return [self._rows[number] for _, _, number in self._touching(span, before)]
+    def touching(self, span: Span) -> list[Activity]:
+        """Return the rows that overlap the span."""
+        return [self._rows[number] for _, _, number in self._touching(span, 0)]
 
     def _touching(self, span: Span, before: int) -> list[tuple[int, int, int]]:
         start, end = span.start, span.end

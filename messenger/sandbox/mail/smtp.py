@@ -206,19 +206,14 @@ class Conversation(MailConnection):
         self._sender, self._recipients = None, []
 
 
-async def start_smtp(
-    sandbox: Sandbox, host: str, port: int, tls: ssl.SSLContext | None = None, *, implicit_tls: bool = False
-) -> asyncio.Server:
-    """Listen for mail in the running loop; port 0 takes a free one.
-
-    `tls` offers STARTTLS or, with `implicit_tls`, wraps every connection.
-    """
+async def start_smtp(sandbox: Sandbox, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    """Listen for mail in the running loop; port 0 takes a free one, and `tls` offers STARTTLS."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(sandbox.endings) >= MOST_MAIL:
             writer.write(b"421 4.3.2 Too many connections are open here, try again in a moment\r\n")
             writer.close()
             return
-        await Conversation(sandbox, reader, writer).run(None if implicit_tls else tls)
+        await Conversation(sandbox, reader, writer).run(tls)
 
-    return await asyncio.start_server(serve, host, port, limit=LONGEST_LINE, ssl=tls if implicit_tls else None)
+    return await asyncio.start_server(serve, host, port, limit=LONGEST_LINE)
