@@ -104,22 +104,14 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
 async def _admit_missing(
     connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
 ) -> Current:
+    new = replace(new, contact_id=missing.contact_id)
     until = await cooldown.cools_until(connection, new.origin, new.realm, missing.contact_id)
     if until is not None:
-        new = replace(new, contact_id=missing.contact_id)
         return await _refuse(connection, by, new, cooled_down(new.origin, until))
-    waiting = await notifications.collapse(connection, new)
-    if waiting is not None:
-        return waiting
     # The contract's answer names only the action; as it has the notification's own id, the caller can ask about it.
-    channel, action_id = new.envelope.delivery.channel, new.id
-    answer = answers.missing(new.id, action_id, channel)
-    new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
-    summary = why_missing(new.envelope, missing.contact_name)
-    current = await notifications.admit(connection, new)
-    if current.first:
-        await _park(connection, by, new, action_id, summary)
-    return current
+    answer = answers.missing(new.id, new.id, new.envelope.delivery.channel)
+    asked = replace(new, answer=answer)
+    return await _park(connection, by, asked, new.id, why_missing(new.envelope, missing.contact_name))
 
 
 async def _admit_decided(
@@ -129,14 +121,9 @@ async def _admit_decided(
         return await notifications.admit(connection, replace(new, lasts=lasts))
     if decision.verdict == "deny":
         return await _refuse(connection, by, new, decision)
-    waiting = await notifications.collapse(connection, new)
-    if waiting is not None:
-        return waiting
     action_id = by.new_id()
-    current = await notifications.admit(connection, replace(new, answer=answers.waiting(new.id, action_id)))
-    if current.first:
-        await _park(connection, by, new, action_id, why_asked(new.origin, decision.findings))
-    return current
+    asked = replace(new, answer=answers.waiting(new.id, action_id))
+    return await _park(connection, by, asked, action_id, why_asked(new.origin, decision.findings))
 
 
 async def _refuse(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
@@ -150,11 +137,18 @@ async def _refuse(connection: Connection, by: Admitter, new: NewNotification, de
     return current
 
 
-async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
-    args = {**tool_args(new.envelope, new.whom), **as_called(new.envelope, new.whom, new.came)}
-    parked = Parked(action_id, new.id, new.origin, args, new.content_sha, summary, new.session)
-    await pending_actions.park(connection, parked, by.approval_ttl, by.name)
-    await tell(connection, "cards")
+async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> Current:
+    """Admit it with its question, unless the same request waits for the owner already."""
+    waiting = await notifications.collapse(connection, new)
+    if waiting is not None:
+        return waiting
+    current = await notifications.admit(connection, new)
+    if current.first:
+        args = {**tool_args(new.envelope, new.whom), **as_called(new.envelope, new.whom, new.came)}
+        parked = Parked(action_id, new.id, new.origin, args, new.content_sha, summary, new.session)
+        await pending_actions.park(connection, parked, by.approval_ttl, by.name)
+        await tell(connection, "cards")
+    return current
 
 
 def why_asked(origin: str, findings: Sequence[Finding]) -> str:
