@@ -71,10 +71,9 @@ def constraints_of(
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _limits_fit(new: NewRule) -> bool:
+def _demand_fitting_limits(new: NewRule) -> None:
     if new.effect == "deny" and (new.max_uses or new.max_per_day):
         raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
-    return True
 
 
 ADD: Final = """
@@ -101,20 +100,21 @@ async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli
 
     Raises InvalidInput if the same was made a moment ago, as by a double click: each would have the whole bound.
     """
-    origin = UUID(new.created_from) if new.created_from else None
+    _demand_fitting_limits(new)
+    origin, said = UUID(new.created_from) if new.created_from else None, describe(new)
     # A tool is no channel, so that a rule about one holds whatever the channels are.
-    realm = None if new.tool != "notify" and _limits_fit(new) else realm or await _realm(connection, new)
-    args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
+    realm = None if new.tool != "notify" else realm or await _realm(connection, new)
+    args = (new.effect, new.constraints, said, new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
     rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin, new.tool))
     if await connection.fetchval(MADE_TWICE, rule_id):
         raise InvalidInput("The same rule was made a moment ago.", "It stands in the list of rules.")
-    made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))
-    await record(connection, made, contact=by, surface=surface)
+    await record(connection, Event("rule_made", "owner", rule_id=rule_id, reason=said), contact=by, surface=surface)
     return rule_id
 
 
 async def trial(connection: Connection, new: NewRule) -> Rule:
     """Return the rule as policy would judge it if it were made now; store nothing."""
+    _demand_fitting_limits(new)
     realm, bounded = await _realm(connection, new), bool(new.max_uses or new.max_per_day or new.lasts)
     return Rule(
         "new",
@@ -141,7 +141,6 @@ REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NU
 
 
 async def _realm(connection: Connection, new: NewRule) -> str | None:
-    _limits_fit(new)
     if new.effect == "deny":
         return None
     channel = new.constraints.get("channel")
