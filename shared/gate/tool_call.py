@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from shared.channels import realms
-from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record, tell
 from shared.display.tool_call import AskedCall
 from shared.errors import InvalidInput, Unavailable
@@ -120,8 +119,7 @@ async def gather_call(
     connection: Connection, action: CallAction, call_id: str, approval: Approval | None = None
 ) -> CallFacts:
     """Read everything that a decision about this call leans on; raise Unavailable if it cannot be read."""
-    about = (action.origin, action.tool_name, action.content_sha)
-    row = await tool_calls.facts(connection, about, call_id, STANDARD.cool_down, STANDARD.restored_mistrusted)
+    row = await tool_calls.facts(connection, call_id, action.origin, action.tool_name, action.content_sha)
     if row is None:
         raise Unavailable("The facts cannot be read.", "Try again in a moment.")
     return CallFacts(

@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 from shared.hashing import digest, id_in
 from shared.model import Risk
+from shared.storage.facts import BRAKES, IN_FORCE, RULE
 
 # Where questions about tools are shown: the sandbox is enough only as long as nothing reaches real people.
 REALM: Final = "(SELECT coalesce(min(realm) FILTER (WHERE realm <> 'sandbox'), 'sandbox') FROM shared.channels)"
@@ -195,27 +197,15 @@ async def brought_back(connection: Connection) -> list[str]:
 
 # The rules that may speak of a call, with their uses by others; the brakes; what the owner said lately; and whether
 # the same call may have run before.
-FACTS: Final = """
+FACTS: Final = f"""
 SELECT
-    coalesce((SELECT jsonb_agg(jsonb_build_object(
-        'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
-        'max_uses', r.max_uses, 'max_per_day', r.max_per_day,
-        'bounded', r.max_uses IS NOT NULL OR r.max_per_day IS NOT NULL OR r.expires_at IS NOT NULL,
-        'created', extract(epoch FROM r.created_at),
-        'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $4),
-        'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $4
-            AND u.at > clock_timestamp() - interval '1 day')))
-        FROM shared.approval_rules r WHERE r.active AND r.expired_at IS NULL AND r.tool_name = $2
-            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
-    coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
-        'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until), 'reason', b.reason))
-        FROM shared.brakes b WHERE (b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()))
-            OR (b.reason = 'restored' AND b.handled_at IS NULL)), '[]') AS brakes,
+    coalesce((SELECT jsonb_agg({RULE}) {IN_FORCE} AND r.tool_name = $3), '[]') AS rules,
+    {BRAKES},
     (SELECT extract(epoch FROM max(b.made_at))::float8 FROM shared.brakes b WHERE b.reason = 'restored'
         AND (b.lifted_at IS NULL OR b.handled_at IS NULL
             OR clock_timestamp() < b.lifted_at + $6::interval)) AS restored,
     (SELECT extract(epoch FROM max(decided_at) + $5::interval)::float8 FROM (
-        SELECT status, decided_at FROM shared.pending_actions WHERE origin_butler = $1 AND tool_name = $2
+        SELECT status, decided_at FROM shared.pending_actions WHERE origin_butler = $1 AND tool_name = $3
             AND notification_id IS NULL AND decided_by IS NOT NULL
             AND decided_at > coalesce((SELECT min(changed_at) FROM shared.channels WHERE realm <> 'sandbox'),
                 '-infinity')
@@ -223,13 +213,12 @@ SELECT
         HAVING count(*) = 3 AND bool_and(status = 'denied') AND max(decided_at) > clock_timestamp() - $5::interval)
         AS cools_until,
     EXISTS (SELECT FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
-        WHERE a.origin_butler = $1 AND a.content_sha = $3 AND a.notification_id IS NULL
+        WHERE a.origin_butler = $1 AND a.content_sha = $4 AND a.notification_id IS NULL
             AND (a.status = 'uncertain' OR (a.status = 'expired' AND c.attempt > 0))) AS uncertain
 """
 
 
-async def facts(
-    connection: Connection, row: tuple[str, str, str], call_id: str, cools: timedelta, mistrusted: timedelta
-) -> Record | None:
-    """Return what a decision leans on; `row` is butler, tool and content hash."""
-    return await connection.fetchrow(FACTS, *row, UUID(call_id), cools, mistrusted)
+async def facts(connection: Connection, call_id: str, butler: str, tool: str, content_sha: str) -> Record | None:
+    """Return what a decision about a call leans on."""
+    spans = (STANDARD.cool_down, STANDARD.restored_mistrusted)
+    return await connection.fetchrow(FACTS, butler, UUID(call_id), tool, content_sha, *spans)
