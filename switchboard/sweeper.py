@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from butlers.butler import Context
 from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route_request
-from shared.loops import apart, pause
+from shared.loops import apart, either, pause
 from shared.storage import notifications
 from shared.telemetry.logs import logger
 from switchboard.route import Routes, forward
@@ -87,10 +87,7 @@ async def sweep_for_ever(context: Context, stopping: asyncio.Event) -> None:
         ticket = context.wakes["released"].ticket()
         with apart(log, "sweep not done"):
             await sweep(context)
-        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await either(context.settings.sweep_seconds, ticket, stopping)
 
 
 async def tidy_for_ever(context: Context, stopping: asyncio.Event) -> None:
