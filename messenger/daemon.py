@@ -20,9 +20,6 @@ from messenger.storage import rate_limits
 from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, note_seen
 from shared.config.settings import Settings
 from shared.loops import pause
-from shared.telemetry.logs import logger
-
-log = logger("messenger")
 
 # How each channel sends; Telegram's sender is also how the owner answers.
 SENDERS: Final[dict[str, Callable[[Configured], Channel]]] = {

@@ -56,7 +56,7 @@ async def _rules(connection: Connection) -> list[RoutingRule]:
     ]
 
 
-async def chosen_for(  # the facts it leans on
+async def chosen_for(
     context: Context,
     connection: Connection,
     row: Record,

@@ -31,7 +31,6 @@ from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import calls, notices
 from shared.storage.notices import Notice
-from shared.telemetry.logs import logger
 from switchboard.attachment import pass_on
 from switchboard.incoming import route_for_ever
 from switchboard.route import Forwarded, Routes, forward, forward_prompt
@@ -39,7 +38,6 @@ from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
 
-log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 

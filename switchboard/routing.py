@@ -7,7 +7,6 @@ from typing import Final
 
 from shared.addresses import folded
 
-NOBODY: Final = "nobody"
 # Whose words these are is said by their kind: in a forwarded message the sender names nobody.
 OWN_WORDS: Final = "message"
 # What a machine sent by itself, such as a note of absence: it answers nothing.

@@ -1,7 +1,6 @@
-"""Which targets a route may have, and which instances are fresh: choices over what the registry knows. Pure."""
+"""Which targets a route may have, and in whose name. Pure."""
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from shared.contracts import NotifyEnvelope, RouteEnvelope
@@ -36,8 +35,3 @@ def demand_own_origin(envelope: NotifyEnvelope, caller: str) -> None:
     """Raise Forbidden unless the origin is the verified caller: nobody speaks in another's name."""
     if envelope.origin_butler != caller:
         raise Forbidden(f"{caller} cannot send as {envelope.origin_butler}.")
-
-
-def freshest(urls: Sequence[tuple[str, float]], most_seconds: float) -> list[str]:
-    """Return the instances heard of within `most_seconds`, freshest first; `urls` are (url, seconds since)."""
-    return [url for url, age in sorted(urls, key=lambda one: one[1]) if age <= most_seconds]

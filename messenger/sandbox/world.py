@@ -30,7 +30,6 @@ class Message:
     reply_to: int | None = None
     edited_at: int | None = None
     reactions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    sender_name: str = ""
     # The file that came with it, as the Bot API describes it.
     document: Mapping[str, object] | None = None
 
@@ -295,6 +294,5 @@ class World:
                 entities=as_list(body.get("entities")),
                 document=as_map(body.get("document")) or None,
                 reply_to=as_int(reply) if reply is not None else None,
-                sender_name=self.people[who],
             )
         )
