@@ -24,7 +24,7 @@ from shared.contracts import (
     RouteResult,
     Timing,
     describe,
-    failure,
+    failure_of,
     same_envelope,
     wire,
 )
@@ -95,13 +95,11 @@ def _demand_switchboard(caller: Caller) -> None:
 def _response(
     request_context: Answer, response: NotifyResponse | None, error: ButlersError | None, milliseconds: float
 ) -> RouteResponse:
-    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
-    code = error.code if error and error.code in known else "internal_error"
     return RouteResponse(
         request_context=request_context,
         status="error" if error else "ok",
         result=RouteResult(notify_response=response) if response else None,
-        error=failure(code, str(error)) if error else None,  # type: ignore[arg-type]  # one of the names above
+        error=failure_of(error) if error else None,
         timing=Timing(duration_ms=round(milliseconds, 3)),
     )
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from shared.channels import CHANNELS
+from shared.errors import ButlersError
 from shared.hashing import canonical_json
 
 Intent = Literal["send", "reply", "react"]
@@ -330,6 +331,13 @@ def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = N
     """Make an error object whose `retryable` follows its class unless stated otherwise."""
     hint = error_class in RETRYABLE if retryable is None else retryable
     return Failure.model_validate({"class": error_class, "message": message, "retryable": hint})
+
+
+def failure_of(error: ButlersError) -> Failure:
+    """Make the error object of an error of ours; a code that callers do not know is internal to them."""
+    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
+    code = error.code if error.code in known else "internal_error"
+    return failure(code, str(error))  # type: ignore[arg-type]  # one of the names above
 
 
 def route_request(

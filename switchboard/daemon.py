@@ -22,7 +22,7 @@ from shared.contracts import (
     TellRequest,
     Timing,
     describe,
-    failure,
+    failure_of,
     wire,
 )
 from shared.db.pool import Database
@@ -121,11 +121,7 @@ async def _admitted(
 
 
 def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) -> RouteResponse:
-    error = None
-    if outcome.response is None and outcome.error is not None:
-        known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
-        code = outcome.error.code if outcome.error.code in known else "internal_error"
-        error = failure(code, str(outcome.error))  # type: ignore[arg-type]  # one of the names above
+    error = failure_of(outcome.error) if outcome.response is None and outcome.error is not None else None
     return RouteResponse(
         request_context=request_context,
         status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),
