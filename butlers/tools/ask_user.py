@@ -8,17 +8,16 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.tools.notification_status import demand_counting, id_of, wait_seconds
 from butlers.tools.question import PARAMETERS, AskedQuestion, accepted
-from shared.db.clock import DatabaseClock
-from shared.db.pool import Connection, Record
+from shared.db.pool import Record
 from shared.errors import InvalidInput, Unavailable
 from shared.loops import apart, either, first_of, pause
-from shared.storage import questions
+from shared.storage import questions, schedules
 from shared.storage.questions import Times
 from shared.telemetry.logs import logger
 
@@ -103,7 +102,7 @@ async def write_question(context: Context, asked: AskedQuestion) -> None:
     reminds = timings.question_lasts / 2 if new.urgency == "high" else None
     async with context.db.work() as connection:
         quiet = None if new.urgency == "high" else context.settings.quiet_hours
-        held = timedelta(0) if quiet is None else quiet.left(await _now(connection))
+        held = timedelta(0) if quiet is None else quiet.left(await schedules.now(connection))
         times = Times(timings.question_lasts, timings.question_heard, waits, reminds, held)
         written = await questions.ask(connection, new, times)
     if not written:
@@ -111,12 +110,6 @@ async def write_question(context: Context, asked: AskedQuestion) -> None:
             f"You have {questions.MOST_OPEN} open questions already.", "Wait for the owner, or withdraw some."
         )
     context.wakes["cards"]()
-
-
-async def _now(connection: Connection) -> datetime:
-    clock = DatabaseClock(time.monotonic)
-    await clock.read(connection)
-    return datetime.fromtimestamp(clock(), UTC)
 
 
 TIMEOUT: Final = {"response": "timeout", "choice": None}
