@@ -30,20 +30,20 @@ class Letter:
     butler: str
     # Who admitted it in its butler's name; empty if the butler did so itself.
     mark: str
-    intent: str
-    channel: str
-    name: str
-    address: str
-    contact_id: str
-    subject: str
-    emoji: str
     text: str
-    length: int
-    parts: int
     sandbox: bool
-    missing: bool
-    readable: bool
     trouble: str
+    intent: str = "send"
+    channel: str = ""
+    name: str = ""
+    address: str = ""
+    contact_id: str = ""
+    subject: str = ""
+    emoji: str = ""
+    length: int = 0
+    parts: int = 0
+    missing: bool = False
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,6 @@ async def letter(connection: Connection, row: Record) -> Letter:
         parts=parts,
         sandbox=row["realm"] == "sandbox",
         missing=isinstance(found, MissingIdentifier),
-        readable=True,
         trouble=trouble,
     )
 
@@ -205,18 +204,8 @@ def _unreadable(row: Record, odd: Unreadable) -> Letter:
     return Letter(
         butler=visible(row["origin_butler"]),
         mark=marking(row["origin_butler"], row["admitted_by"]),
-        intent="send",
-        channel="",
-        name="",
-        address="",
-        contact_id="",
-        subject="",
-        emoji="",
         text=unreadable(row["notification_id"]),
-        length=0,
-        parts=0,
         sandbox=row["realm"] == "sandbox",
-        missing=False,
         readable=False,
         trouble=odd.message,
     )

@@ -1,5 +1,6 @@
 """What was decided lately, as the page of approvals lists it; read by SELECT only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from butlers.console.labels import ago, excerpt, text
@@ -7,7 +8,7 @@ from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.fates import ACTION, CALL
 from shared.display.visible import in_line, visible
-from shared.storage.addressees import addressee
+from shared.storage.addressees import Addressee, addressee
 from shared.storage.readable import ENVELOPE, message, shown
 
 
@@ -46,11 +47,14 @@ async def decided(connection: Connection) -> tuple[Decided, ...]:
 
 
 async def _decided(connection: Connection, row: Record) -> Decided:
+    """Return a line; that of a gated tool's call has the tool in the place of a recipient."""
     status = "expired" if row["status"] == "pending" else row["status"]
     if row["says"] is not None:
-        return _call(row, status)
-    asked = shown(message(row), row["id"])
-    to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
+        asked: Mapping[str, object] = {"message": row["says"]}
+        to, words = Addressee(row["tool_name"]), CALL[status]
+    else:
+        asked, words = shown(message(row), row["id"]), ACTION[status]
+        to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
     return Decided(
         id=row["id"],
         butler=visible(row["origin_butler"]),
@@ -59,23 +63,7 @@ async def _decided(connection: Connection, row: Record) -> Decided:
         address=in_line(to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=status,
-        words=ACTION[status],
-        reason=visible(row["decision_reason"] or ""),
-        when=ago(row["age"]),
-    )
-
-
-def _call(row: Record, status: str) -> Decided:
-    """Return the line of a gated tool's call, with the tool in the place of a recipient."""
-    return Decided(
-        id=row["id"],
-        butler=visible(row["origin_butler"]),
-        channel="",
-        name=in_line(row["tool_name"]),
-        address="",
-        excerpt=excerpt(row["says"]),
-        status=status,
-        words=CALL[status],
+        words=words,
         reason=visible(row["decision_reason"] or ""),
         when=ago(row["age"]),
     )
