@@ -79,16 +79,11 @@ async def _page(house: House, request: Request, session: Session, notice: str = 
     async with house.context.db.work() as connection:
         life = await history.life(connection, any_id)
         if life is None:
-            question = await history.question_of_card(connection, any_id)
-            about = await deliveries.about(connection, any_id)
-            return _led(question, about)
+            asked = await deliveries.page_of_card(connection, any_id)
+            if asked is None:
+                raise HTTPException(404)
+            return RedirectResponse(asked, status_code=303)
         doubt = await deliveries.doubt(connection, life.delivery_id)
         retried = await deliveries.retried(connection, life.delivery_id, life.notification_id)
     values = {"life": life, "doubt": doubt, "retried": retried, "notice": notice}
     return await page(house, request, session, "life.html", status=409 if notice else 200, **values)
-
-
-def _led(question: str | None, about: str | None) -> Response:
-    if question is None and about is None:
-        raise HTTPException(404)
-    return RedirectResponse(f"/approvals/{question}" if question else f"/deliveries/{about}", status_code=303)

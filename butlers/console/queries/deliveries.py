@@ -112,10 +112,10 @@ async def retried(connection: Connection, delivery_id: str, notification_id: str
     return found
 
 
-ABOUT: Final = "SELECT about::text FROM messenger.deliveries WHERE id = $1"
+ABOUT: Final = "SELECT action_id::text, about::text FROM messenger.deliveries WHERE id = $1"
 
 
-async def about(connection: Connection, card_id: str) -> str | None:
-    """Return the delivery that a card asks about, if it is such a card."""
-    found: str | None = await connection.fetchval(ABOUT, UUID(card_id))
-    return found
+async def page_of_card(connection: Connection, card_id: str) -> str | None:
+    """Return the page of what a card asks about: a question, or a delivery; None for what is no such card."""
+    question, about = await connection.fetchrow(ABOUT, UUID(card_id)) or (None, None)
+    return f"/approvals/{question}" if question else f"/deliveries/{about}" if about else None

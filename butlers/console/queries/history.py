@@ -105,15 +105,6 @@ async def life(connection: Connection, any_id: str) -> Life | None:
     )
 
 
-CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
-
-
-async def question_of_card(connection: Connection, delivery_id: str) -> str | None:
-    """Return the action that a card asks about, if that delivery is a card."""
-    found: str | None = await connection.fetchval(CARD, UUID(delivery_id))
-    return found
-
-
 def _part(row: Record) -> Part:
     return Part(row["n"], row["status"], visible(row["provider_id"] or ""), row["wire_sha"])
 
