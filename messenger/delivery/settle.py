@@ -235,4 +235,4 @@ async def put_off(connection: Connection, claimed: Claimed, jitter: float) -> No
         await part_ended(connection, claimed, n, then)
     if not marked:
         wait = timedelta(seconds=backoff(claimed.attempt, jitter))
-        await store.turn(connection, claimed, ["claimed", "sending"], "queued", "broken", wait)
+        await store.turn(connection, claimed, HELD, "queued", "broken", wait)

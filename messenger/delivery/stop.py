@@ -7,7 +7,7 @@ from typing import Final
 from butlers.butler import Context
 from messenger.delivery import expire
 from messenger.delivery.outcome import Next
-from messenger.delivery.settle import transition
+from messenger.delivery.settle import HELD, transition
 from messenger.storage import cards, queries
 from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed
@@ -35,7 +35,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
         await notifications.locked(connection, claimed.notification_id)
     if whole:
         await transition(connection, claimed, Next("sent", "sent"), ["claimed"])
-    elif await store.turn(connection, claimed, ["claimed", "sending"], "failed", "half_sent", timedelta()):
+    elif await store.turn(connection, claimed, HELD, "failed", "half_sent", timedelta()):
         deliveries_total.labels(channel=claimed.channel, state="failed", reason="half_sent").inc()
         notification_id = str(claimed.notification_id)
         answer = answers.failed(notification_id, "forbidden", f"{CHANGED} {answers.EARLIER}")
@@ -56,7 +56,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Blocked, contex
     if why.to == "late":
         await _late(connection, claimed, context.settings.timings.braked_again)
         return
-    if not await store.turn(connection, claimed, ["claimed", "sending"], why.to, why.findings[0].code, timedelta()):
+    if not await store.turn(connection, claimed, HELD, why.to, why.findings[0].code, timedelta()):
         return
     if claimed.notification_id is None:
         return
@@ -91,7 +91,7 @@ async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> 
     elif why.to == "moved":
         to = (why.address, why.kind or claimed.kind, why.realm or claimed.realm)
         if not await store.readdress(connection, claimed, *to):
-            await store.turn(connection, claimed, ["claimed", "sending"], "cancelled", "there_already", timedelta())
+            await store.turn(connection, claimed, HELD, "cancelled", "there_already", timedelta())
     else:
         return False
     return True
@@ -124,10 +124,9 @@ async def duplicate(connection: Connection, claimed: Claimed, again: timedelta) 
     origin, lineage = judged.row["origin_butler"], judged.row["lineage"]
     first = await queries.same_content(connection, origin, lineage, judged.action.content_sha)
     answer = await standing.status(connection, first) if first else None
-    come_from = ["claimed", "sending"]
     if answer is None or answer.status == "queued":
-        await store.turn(connection, claimed, come_from, "queued", "duplicate", again)
-    elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
+        await store.turn(connection, claimed, HELD, "queued", "duplicate", again)
+    elif await store.turn(connection, claimed, HELD, "cancelled", "duplicate", timedelta()):
         told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
         await notifications.settle(connection, notification_id, answer.model_copy(update=told))
         await expire.over(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
