@@ -1,11 +1,13 @@
 """The verdict of the last look before the byte: it may leave, with these wires, or goes elsewhere instead. Pure."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from shared.channels.base import Wire
 from shared.db.pool import Record
 from shared.model import Action, Decision, Finding
+
+NO_IDENTIFIER: Final = Finding("no_identifier", "There is no address on file now.")
 
 
 @dataclass(frozen=True, slots=True)

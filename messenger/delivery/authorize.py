@@ -10,12 +10,12 @@ from typing import Final, Literal
 
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
-from messenger.verdict import Authorized, Blocked
+from messenger.verdict import NO_IDENTIFIER, Authorized, Blocked
 from shared import answers
 from shared.channels.base import shas
 from shared.db.pool import Connection
 from shared.errors import ButlersError, InvalidInput, Misconfigured
-from shared.gate.decide import decide
+from shared.gate.decide import NOT_AS_APPROVED, decide
 from shared.gate.delays import delay
 from shared.gate.evaluate import Evaluation, Held, evaluate, weigh
 from shared.hashing import reference
@@ -52,7 +52,7 @@ async def authorize(
         judged = await evaluate(connection, claimed.notification_id, lock=marker)
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
-        return Blocked("parked", (Finding("no_identifier", "There is no address on file now."),), row, missing=True)
+        return Blocked("parked", (NO_IDENTIFIER,), row, missing=True)
     judged = _here(await _beside_others(connection, judged, claimed), realm)
     return _now_or_later(_verdict(judged, claimed), judged)
 
@@ -119,8 +119,7 @@ def _verdict(judged: Evaluation, claimed: Claimed) -> Authorized | Blocked:
         return Blocked("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
     approval = judged.facts.approval
     if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
-        changed = Finding("content_changed", "The message or its recipient changed after you approved it.")
-        return Blocked("parked", (changed,), row, sha, *elsewhere)
+        return Blocked("parked", (NOT_AS_APPROVED,), row, sha, *elsewhere)
     if any(elsewhere):
         moved = Finding("address_changed", "The recipient's address changed while it was waiting.")
         return Blocked("moved", (moved,), row, sha, *elsewhere)

@@ -10,13 +10,13 @@ from typing import Literal
 from butlers.butler import Context
 from messenger.delivery import stop
 from messenger.storage import queries, transitions
-from messenger.verdict import Blocked
+from messenger.verdict import NO_IDENTIFIER, Blocked
 from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.evaluate import Evaluation, afresh, evaluate, weigh
-from shared.model import Decision, Finding
+from shared.model import Decision
 from shared.storage import cooldown, deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event
@@ -98,6 +98,6 @@ async def _cools(connection: Connection, row: Record) -> bool:
 
 def _decided(judged: Evaluation | MissingIdentifier) -> Decision:
     if isinstance(judged, MissingIdentifier):
-        return Decision("park", (Finding("no_identifier", "There is no address on file now."),))
+        return Decision("park", (NO_IDENTIFIER,))
     # Whether the owner is asked too often was settled before, and the owner's own word is no question.
     return afresh(judged)

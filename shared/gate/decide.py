@@ -19,6 +19,7 @@ FIELDS: Final = frozenset({"contact_id", "recipient", "channel", "intent", "orig
 RESTORED: Final = "A backup was restored: the rule may already have let this message through."
 OTHER_REALM: Final = "It was requested for another account of this channel, or for the sandbox."
 CHANGED: Final = "You changed its words."
+NOT_AS_APPROVED: Final = Finding("content_changed", "The message or its recipient changed after you approved it.")
 
 
 def decide(action: Action, facts: Facts) -> Decision:
@@ -85,7 +86,7 @@ def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
         return Decision("allow", (allows, *_about_thread(action)), rule_id=best(allowing).id)
     findings = [Finding("nothing_allows", "No rule allows it.")]
     if facts.approval is not None:
-        findings.append(Finding("content_changed", "The message or its recipient changed after you approved it."))
+        findings.append(NOT_AS_APPROVED)
     if action.contact_id is None:
         findings.append(Finding("unknown_address", "This address is not in your contacts."))
     if not origin_admitted_it(action) and allowing:
