@@ -67,6 +67,11 @@ async def say(house: House, told: str, word: Word, attempt: int | None = None) -
         return await resolutions.outcome(connection, made)
 
 
+async def newest_card(house: House, told: str) -> Mapping[str, object] | None:
+    found = house.cards(f"ref {reference((await house.delivery(told))['id'])}")
+    return found[-1] if found else None
+
+
 async def answer(house: House, told: str) -> Mapping[str, object]:
     found: Mapping[str, object] = (await house.row(ANSWER, told))["answer"]
     return found

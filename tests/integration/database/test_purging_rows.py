@@ -448,14 +448,14 @@ async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still
     assert (await row(still_house, other))["wiped_at"] is None, "it was not over then"
 
 
-@pytest.mark.parametrize("text", [purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)),
+        *(purger.WIPE_PARTS, purger.WIPE_ATTEMPTS, *purger.REMOVE),
+    ],
+)
 async def test_what_is_old_is_found_by_an_index(still_house: House, text: str) -> None:
-    plan = await still_house.plan_of(text)
-    assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
-
-
-@pytest.mark.parametrize("text", [purger.WIPE_PARTS, purger.WIPE_ATTEMPTS, *purger.REMOVE])
-async def test_what_belongs_to_a_message_is_found_by_an_index(still_house: House, text: str) -> None:
     plan = await still_house.plan_of(text)
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
 

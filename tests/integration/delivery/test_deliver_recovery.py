@@ -7,7 +7,6 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger.cards import kinds
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import loop
 from messenger.delivery.lease import Worker
@@ -16,6 +15,7 @@ from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.timings import STANDARD
 from shared.storage import contacts
 from tests.integration.delivery.test_long_outage import Ending
+from tests.integration.doubts import cards_written
 from tests.integration.house import House
 from tests.integration.workers import (
     ACTION,
@@ -50,11 +50,6 @@ LONG = "\n".join(f"line {n} of a text that is longer than one message may be" fo
 async def nothing_in_doubt(still_house: House) -> None:
     """What an earlier test left uncertain asks the owner nothing here."""
     await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'abandoned' WHERE status = 'uncertain'")
-
-
-async def written_cards(house: House) -> int:
-    async with house.context("messenger").db.work() as connection:
-        return await kinds.write_missing(connection, 1000, STANDARD)
 
 
 async def parts(house: House, notification_id: str) -> list[str]:
@@ -144,8 +139,8 @@ async def test_an_approved_action_follows_its_delivery(still_house: House, messa
 async def test_a_card_may_come_twice_and_is_queued_again(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Bea", telegram=new_chat()))
     action = await still_house.row(ACTION, told)
-    assert await written_cards(still_house) == 1
-    assert await written_cards(still_house) == 0
+    assert await cards_written(still_house) == 1
+    assert await cards_written(still_house) == 0
     await still_house.fault(message, "accept_hang", times=1)
     worker = still_house.worker()
     await loop.claim_some(worker)
@@ -163,7 +158,7 @@ async def test_a_card_may_come_twice_and_is_queued_again(still_house: House, mes
 async def test_a_card_whose_answer_is_lost_is_sent_again(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Cleo", telegram=new_chat()))
     action = await still_house.row(ACTION, told)
-    await written_cards(still_house)
+    await cards_written(still_house)
     await still_house.fault(message, "accept_reset", times=1)
     await work(still_house.worker())
     assert (await still_house.row(CARD, action["id"]))["status"] == "queued"
@@ -175,7 +170,7 @@ async def test_a_card_whose_answer_is_lost_is_sent_again(still_house: House, mes
 async def test_a_card_of_an_answered_question_is_not_sent(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Dan", telegram=new_chat()))
     action = await still_house.row(ACTION, told)
-    await written_cards(still_house)
+    await cards_written(still_house)
     await still_house.decide(action["id"], approve=False)
     await work(still_house.worker())
     assert ((await still_house.row(CARD, action["id"]))["status"], still_house.cards(message)) == ("cancelled", [])

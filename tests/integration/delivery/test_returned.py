@@ -12,6 +12,7 @@ from messenger.storage import cards
 from shared.config.timings import STANDARD
 from shared.hashing import reference
 from shared.storage import history
+from tests.integration.doubts import answer
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import ACTION, admitted, enqueue, in_queue, new_chat, work
@@ -22,7 +23,6 @@ RECEIPT = """
 SELECT p.provider_id FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
 WHERE d.notification_id = $1
 """
-ANSWER = "SELECT answer FROM shared.notifications WHERE id = $1"
 BOUNCES = "SELECT reason FROM shared.approval_events WHERE notification_id = $1 AND event_type = 'bounced'"
 CARDS_ARRIVED = "UPDATE messenger.deliveries SET status = 'sent' WHERE card_kind = 'bounced'"
 CARDS_LONG_AGO = "UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'bounced'"
@@ -58,11 +58,6 @@ async def report_of(house: House, told: str, *recipients: str) -> Bounce:
 async def read(house: House, bounce: Bounce) -> str:
     async with house.context("messenger").db.work() as connection:
         return await bounces.came_back(connection, bounce)
-
-
-async def answer(house: House, told: str) -> Mapping[str, object]:
-    found: Mapping[str, object] = (await house.row(ANSWER, told))["answer"]
-    return found
 
 
 async def word_to_owner(house: House, told: str) -> list[Mapping[str, object]]:

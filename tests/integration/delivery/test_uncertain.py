@@ -26,6 +26,7 @@ from tests.integration.doubts import (
     cards_written,
     closed,
     error,
+    newest_card,
     say,
     shown,
     uncertain,
@@ -230,11 +231,6 @@ async def pressed_about(house: House, message: str) -> str:
     answer = await house.notify(message=message, contact_id=await friend(house))
     assert answer["status"] == "uncertain", answer
     return str(answer["notification_id"])
-
-
-async def newest_card(house: House, told: str) -> Mapping[str, object] | None:
-    found = house.cards(f"ref {reference((await house.delivery(told))['id'])}")
-    return found[-1] if found else None
 
 
 def last_shown(house: House, card: Mapping[str, object]) -> str:

@@ -1,6 +1,5 @@
 """A second question about one message, which no policy lets in, moves nothing if it is there all the same."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from uuid import uuid4
@@ -9,9 +8,9 @@ import pytest
 
 from messenger.inbound.updates import FAILED
 from messenger.maintenance import reaper
-from shared.hashing import reference
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Parked
+from tests.integration.doubts import newest_card
 from tests.integration.house import House
 from tests.integration.workers import ACTION, admitted, friend, new_chat
 from tests.rig.waiting import eventually, until
@@ -87,8 +86,3 @@ async def test_a_press_that_cannot_be_carried_out_keeps_no_other_waiting(house: 
     assert await house.status(told) == "uncertain"
     assert (await house.press(card, "lv"))["outcome"] == "leave_done"
     assert (await house.handled(first))["outcome"] == "again_late", "it is tried again, and comes too late"
-
-
-async def newest_card(house: House, told: str) -> Mapping[str, object] | None:
-    found = house.cards(f"ref {reference((await house.delivery(told))['id'])}")
-    return found[-1] if found else None
