@@ -11,7 +11,7 @@ from butlers.sessions.course import Place, folder_of, lose, play, remove_folder
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
 from shared.errors import Unavailable
-from shared.loops import apart, first_of, pause
+from shared.loops import apart, either, pause
 from shared.storage import contacts, notices, sessions
 from shared.storage.session_list import REMOVED
 from shared.storage.sessions import Claimed, Terms
@@ -103,10 +103,8 @@ class Runner:
         timings = [place.context.settings.timings for place in self._places.values()]
         looks = [one.session_heard if self._hears else one.session_look for one in timings]
         pace = max(looks, default=1.0) * max(1.0, len(looks) / 5)
-        try:
-            async with asyncio.timeout(pace):
-                await first_of(self._woken, stopping)
-        except TimeoutError:
+        await either(pace, self._woken, stopping)
+        if not (self._woken.is_set() or stopping.is_set()):
             self.wake()
 
     async def _look_at(self, place: Place) -> None:

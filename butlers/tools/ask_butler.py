@@ -29,7 +29,7 @@ from shared.contracts import (
     TellRequest,
     Timing,
     describe,
-    failure,
+    failure_of,
     wire,
 )
 from shared.db.pool import BRIEFLY, NOW_HELD
@@ -194,11 +194,9 @@ async def take_in(context: Context, call: ToolCall, askers: Mapping[str, asyncio
             await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
         result = RouteResult(session_id=str(asked.session_id))
     except ValidationError as wrong:
-        error = failure("validation_error", describe(wrong))
-    except InvalidInput as wrong:
-        error = failure("validation_error", str(wrong))
-    except Forbidden as refused:
-        error = failure("forbidden", str(refused))
+        error = failure_of(InvalidInput(describe(wrong)))
+    except (InvalidInput, Forbidden) as refused:
+        error = failure_of(refused)
     return RouteResponse(
         request_context=about,
         status="error" if error else "accepted",
