@@ -30,29 +30,6 @@ MOST_ATTEMPTS: Final = 3
 MOST_IN_CHAIN: Final = 5
 Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
 
-BEGIN = """
-INSERT INTO shared.sessions (id, butler, request_context, status, began_at)
-VALUES ($1, $2, $3, 'running', clock_timestamp())
-"""
-
-
-async def begin(
-    connection: Connection, session_id: str, butler: str, request_context: Mapping[str, object] | None
-) -> None:
-    """Begin a session that somebody else runs, which answers the request of that context, or none."""
-    await connection.execute(BEGIN, UUID(session_id), butler, request_context)
-
-
-END = """
-UPDATE shared.sessions SET status = 'done', ended_at = clock_timestamp()
-WHERE id = $1 AND butler = $2 AND status = 'running'
-"""
-
-
-async def end(connection: Connection, session_id: str, butler: str) -> None:
-    """End a session; its token counts no more within five seconds, and calls no tool from now on."""
-    await connection.execute(END, UUID(session_id), butler)
-
 
 ENQUEUE = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, request_context, occurrence_id) VALUES ($1, $2, $3, $4, $5, $6)

@@ -5,8 +5,7 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 
-from shared.storage import sessions
-from tests.rig import fresh
+from tests.rig import fresh, outside_sessions
 from tests.rig.fleet import Fleet
 
 
@@ -45,7 +44,7 @@ async def test_a_token_ends_with_its_session_and_is_for_its_butler(fleet: Fleet)
     session_id, token = await fleet.session("health")
     with pytest.raises((ToolError, MCPError)):
         await fleet.notify_by(token, "greeter", channel="telegram", message="from elsewhere")
-    await sessions.end(fleet.db, session_id, "health")
+    await outside_sessions.end(fleet.db, session_id, "health")
     with pytest.raises((ToolError, MCPError)):
         async with Client(f"{fleet.url('health')}/mcp", auth=token) as client:
             await client.list_tools()

@@ -20,7 +20,8 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Record, prepare_connection
 from shared.rpc import Answer, request_of, tool_object
-from shared.storage import contacts, sessions
+from shared.storage import contacts
+from tests.rig import outside_sessions
 from tests.rig.bench import House
 from tests.rig.cluster import BUTLERS
 from tests.rig.forks import Process
@@ -229,7 +230,7 @@ class Fleet:
     async def session(self, name: str, request_context: Mapping[str, object] | None = None) -> tuple[str, str]:
         """A session of that butler that answers this request: its id, and the token its daemon would give it."""
         session_id = str(uuid4())
-        await sessions.begin(self.db, session_id, name, request_context)
+        await outside_sessions.begin(self.db, session_id, name, request_context)
         signer = Signer(name, keystore.read(self.house.home, name).private_pem, time.time)
         return session_id, mint_session_token(signer, session_id, timedelta(hours=1))
 

@@ -18,6 +18,7 @@ from shared.storage.notices import Reader
 from switchboard.storage import registry
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
+from tests.rig import outside_sessions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -45,7 +46,7 @@ async def call(house: House, name: str, tool: str, session: str | None = None, /
 async def running(house: House, butler: str = "greeter", **columns: object) -> str:
     """A session that runs."""
     session_id = str(uuid4())
-    await sessions.begin(house.sql, session_id, butler, None)
+    await outside_sessions.begin(house.sql, session_id, butler, None)
     for name, value in columns.items():
         await house.sql.execute(f"UPDATE shared.sessions SET {name} = $2 WHERE id = $1", UUID(session_id), value)
     return session_id

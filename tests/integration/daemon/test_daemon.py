@@ -29,9 +29,9 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_client_token, mint_session_token
 from shared.errors import HopFailed
 from shared.rpc import request_of
-from shared.storage import sessions
 from tests.integration.house import House
 from tests.integration.sandbox_runner import KEPT
+from tests.rig import outside_sessions
 from tests.rig.served import Server
 from tests.rig.waiting import LONGEST
 
@@ -369,7 +369,7 @@ async def test_the_session_store_we_do_without_is_still_called_so() -> None:
 
 async def test_a_session_that_classifies_is_let_in_and_has_no_tool(greeter: Served) -> None:
     session_id, keys = str(uuid4()), keystore.read(greeter.house.settings.home, "greeter")
-    await sessions.begin(greeter.house.sql, session_id, "greeter", None)
+    await outside_sessions.begin(greeter.house.sql, session_id, "greeter", None)
     token = mint_session_token(
         Signer("greeter", keys.private_pem, time.time), session_id, timedelta(minutes=1), "classifier"
     )
@@ -382,4 +382,4 @@ async def test_a_session_that_classifies_is_let_in_and_has_no_tool(greeter: Serv
         f"{greeter.url}/notify", json=said, headers={"authorization": f"Bearer {token}"}
     ) as answer:
         assert answer.status == 403
-    await sessions.end(greeter.house.sql, session_id, "greeter")
+    await outside_sessions.end(greeter.house.sql, session_id, "greeter")

@@ -34,6 +34,7 @@ from shared.storage.notices import Notice
 from shared.storage.rules import NewRule
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
+from tests.rig import outside_sessions
 from tests.rig.children import child_of, children
 from tests.rig.waiting import LONGEST, until
 
@@ -461,7 +462,7 @@ async def test_each_call_is_a_step_and_the_token_ends_with_its_session(house: Ho
         (1, "notify", "ok"),
         (2, "notify", "error"),
     ]
-    await sessions.end(house.sql, session_id, "greeter")
+    await outside_sessions.end(house.sql, session_id, "greeter")
     with pytest.raises(ButlersError, match="ended"):  # at once, though the token was good a moment ago
         await notify_by(house, token, f"{message}, later")
 

@@ -15,6 +15,7 @@ from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.storage import session_list, session_steps, sessions
 from shared.storage.sessions import Claimed, Finish, Terms
 from tests.integration.house import House
+from tests.rig import outside_sessions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -276,7 +277,7 @@ async def test_what_a_forged_session_leaves_keeps_no_session_from_beginning(stil
         await still_house.sql.execute(DATED.format(SPENT.replace("$1", f"'{left}'")))
     own = await enqueued(still_house, cause="ask")
     async with still_house.context("greeter").db.work() as connection:
-        await sessions.begin(connection, outside := str(uuid4()), "greeter", None)
+        await outside_sessions.begin(connection, outside := str(uuid4()), "greeter", None)
         if (await sessions.needs(connection, "greeter", timedelta(), LEASE)).lapsed:
             for one in await sessions.lapsed(connection, "greeter", LEASE):
                 await sessions.finish(connection, one, Finish("lost", "Nobody runs it."))
