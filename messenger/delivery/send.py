@@ -35,7 +35,7 @@ async def deliver(worker: Worker, claimed: Claimed, checked: Checked | None = No
 
 async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
     """Take part n of total through stages 7 to 10; return whether it has its receipt and the next may follow."""
-    n, total = place
+    n, _ = place
     prepared = await prepare(worker, claimed, place, wire)
     if prepared is None:
         return False
@@ -45,7 +45,7 @@ async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wi
         # The marker may count all the same, and nobody else knows that the last byte was not written.
         await prepared.abandon()
         unsent = SendFailed("unavailable", lost.message, proved_not_sent=True)
-        then = _after(worker, claimed, unsent, wire, last=n == total)
+        then = _after(worker, claimed, unsent, wire, place)
         await write_down(worker.context, claimed, (n, unsent), then)
         return False
     except BaseException:
@@ -55,19 +55,18 @@ async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wi
         await prepared.abandon()
         return False
     result = await finish(worker, claimed, prepared)
-    then = _after(worker, claimed, result, wire, last=n == total)
+    then = _after(worker, claimed, result, wire, place)
     return await write_down(worker.context, claimed, (n, result), then) and then.part == "sent"
 
 
 async def prepare(worker: Worker, claimed: Claimed, place: tuple[int, int], wire: Wire) -> Prepared | None:
     """Stage 7, prepare: write all but the last byte; where that fails, nothing was sent, which is settled at once."""
-    n, total = place
     prepared = await worker.channels[claimed.channel].prepare(wire)
     if not isinstance(prepared, SendFailed):
         return prepared
-    then = _after(worker, claimed, prepared, wire, last=n == total)
+    then = _after(worker, claimed, prepared, wire, place)
     async with worker.context.db.work() as connection:
-        await settle.not_prepared(connection, claimed, n, then)
+        await settle.not_prepared(connection, claimed, place[0], then)
         await heed(connection, claimed, prepared, worker.timings)
     return None
 
@@ -77,9 +76,9 @@ async def finish(worker: Worker, claimed: Claimed, prepared: Prepared) -> Receip
     return await prepared.finish(partial(still_held, worker, claimed))
 
 
-def _after(worker: Worker, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
+def _after(worker: Worker, claimed: Claimed, result: Receipt | SendFailed, wire: Wire, place: tuple[int, int]) -> Next:
     kind = "reaction" if wire.verb == "setMessageReaction" else claimed.kind
-    ended = Ended(result, last, kind, claimed.attempt, worker.jitter)  # type: ignore[arg-type]
-    then = after(ended)
+    n, total = place
+    then = after(Ended(result, n == total, kind, claimed.attempt, worker.jitter))
     attempts_total.labels(channel=claimed.channel, outcome=then.outcome).inc()
     return then
