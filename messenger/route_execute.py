@@ -157,7 +157,7 @@ async def enqueue(
     async with worker.context.db.work() as connection:
         row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
-            raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
+            raise Forbidden(f"{request.origin_butler} has no notification {notification_id}.")
         # Of an equal call nothing is used that it brings: what is sent anew is what was admitted first.
         if not again and not same_envelope(wire(request), row["envelope"]):
             raise Forbidden("The envelope differs from the one that was submitted.")

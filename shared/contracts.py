@@ -1,10 +1,11 @@
 """The five wire envelopes, frozen. Field names are public; docs/schemas is generated from here."""
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +16,7 @@ from shared.errors import ButlersError
 from shared.hashing import canonical_json
 
 Intent = Literal["send", "reply", "react"]
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def _known(channel: str) -> str:
@@ -25,6 +27,14 @@ def _known(channel: str) -> str:
     return channel
 
 
+def _written_as_one(said: str) -> str:
+    if not _UUID.fullmatch(said):
+        raise PydanticCustomError("uuid", "Input should be a UUID")
+    return said
+
+
+# Only what the house wrote is one, and no caller's words stand where an id is told.
+NotificationId = Annotated[str, AfterValidator(_written_as_one)]
 ChannelName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(CHANNELS)})]
 AnswerStatus = Literal["ok", "error", "queued", "uncertain", "pending_approval", "pending_missing_identifier"]
 ErrorClass = Literal[
@@ -113,7 +123,7 @@ class NotifyEnvelope(Request):
     origin_butler: ButlerName
     delivery: Delivery
     request_context: Mapping[str, object] | None = None
-    notification_id: str | None = None
+    notification_id: NotificationId | None = None
 
 
 def to_whom(envelope: NotifyEnvelope, kind: str) -> NotifyEnvelope:

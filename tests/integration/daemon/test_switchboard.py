@@ -115,12 +115,16 @@ async def test_the_origin_is_the_tokens_and_a_mismatch_is_refused_and_audited(ho
     assert count["n"] == 0
 
 
-async def test_a_made_up_notification_id_is_refused(house: House, message: str) -> None:
-    for forged in (str(uuid4()), "no-uuid", "1"):
-        answer = await route(house, "greeter", envelope("greeter", message, notification_id=forged))
+@pytest.mark.parametrize(("caller", "target"), [("greeter", "switchboard"), ("switchboard", "messenger")])
+async def test_a_made_up_notification_id_is_refused_and_its_words_are_kept_nowhere(
+    house: House, message: str, caller: str, target: str
+) -> None:
+    for forged in (str(uuid4()), f"1{message}"):
+        answer = await route(house, caller, envelope("greeter", message, notification_id=forged), target)
         assert answer["status"] == "error"
-        assert "has no notification" in str(answer) or "must be a UUID" in str(answer)
+        assert "has no notification" in str(answer) or "should be a UUID" in str(answer)
     assert house.sent(message) == []
+    assert not await house.sql.fetch(REFUSALS, message[:30])
 
 
 async def test_another_butlers_notification_id_is_refused_and_audited(house: House, message: str) -> None:
