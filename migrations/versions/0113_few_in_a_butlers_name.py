@@ -1,4 +1,4 @@
-"""Of what the Switchboard admitted in a butler's name few wait, also for a yes, and many connections bring no more."""
+"""Of what the Switchboard admitted in one name, its own too, few wait, also for a yes and by many connections."""
 
 from migrations.raw import execute
 
@@ -20,13 +20,13 @@ BEGIN
             UNION ALL
             (SELECT FROM shared.notifications WHERE status IN ('pending_approval', 'pending_missing_identifier')
                 AND admitted_by = 'switchboard' AND origin_butler = NEW.origin_butler LIMIT 101)) waiting) > 100 THEN
-        RAISE program_limit_exceeded USING MESSAGE = 'too many messages wait in the name of this butler';
+        RAISE program_limit_exceeded USING MESSAGE = 'too many messages wait in this name';
     END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER bounded AFTER INSERT ON shared.notifications FOR EACH ROW
     WHEN (NEW.status IN ('queued', 'pending_approval', 'pending_missing_identifier')
-        AND NEW.origin_butler <> 'switchboard' AND shared.me() = 'switchboard')
+        AND shared.me() = 'switchboard')
     EXECUTE FUNCTION shared.bound_message();
 """
 

@@ -80,7 +80,7 @@ async def admit(connection: Connection, new: NewNotification) -> Current:
     try:
         done = await connection.execute(ADMIT, *_columns(new))
     except asyncpg.ProgramLimitExceededError:
-        many = "A hundred messages that others sent in the name of this butler wait already."
+        many = f"A hundred messages that {new.admitted_by} sent in the name of {new.origin} wait already."
         raise InvalidInput(many, "Wait until some have left.") from None
     if done == "INSERT 0 1":
         return Current(new.id, new.answer, first=True)

@@ -40,7 +40,7 @@ FROM shared.channels c WHERE c.channel = 'telegram'
 QUEUED = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
     third_party, status, answer, not_after)
-SELECT gen_random_uuid(), 'greeter', 'switchboard', c.realm, encode(sha256(gen_random_uuid()::text::bytea), 'hex'),
+SELECT gen_random_uuid(), $4, 'switchboard', c.realm, encode(sha256(gen_random_uuid()::text::bytea), 'hex'),
     'recent:' || gen_random_uuid(), repeat('0', 64), $2::text::jsonb, 'owner', false, $3::text,
     jsonb_build_object('status', $3::text), clock_timestamp() + interval '1 hour'
 FROM shared.channels c, generate_series(1, $1) WHERE c.channel = 'telegram'
@@ -260,17 +260,20 @@ async def test_what_finds_too_much_waiting_is_brought_again(still_house: House, 
 
 
 @pytest.mark.parametrize("status", ["queued", "pending_missing_identifier", "pending_approval"])
-async def test_few_messages_wait_in_a_butlers_name_by_however_many_connections(still_house: House, status: str) -> None:
-    """They stand before what that butler says later."""
+@pytest.mark.parametrize("name", ["greeter", "switchboard"])
+async def test_few_messages_wait_in_one_name_by_however_many_connections(
+    still_house: House, status: str, name: str
+) -> None:
+    """They stand before what is said later in that name."""
     delivery = {"intent": "send", "channel": "telegram", "message": "x"}
-    envelope = json.dumps({"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": delivery})
+    envelope = json.dumps({"schema_version": "notify.v1", "origin_butler": name, "delivery": delivery})
     await still_house.sql.execute(NONE_WAITS)
     async with logged_in(still_house, "switchboard") as one, logged_in(still_house, "switchboard") as other:
         async with one.transaction():
-            await one.execute(QUEUED, 99, envelope, status)
-            second = asyncio.create_task(other.execute(QUEUED, 2, envelope, "queued"))
+            await one.execute(QUEUED, 99, envelope, status, name)
+            second = asyncio.create_task(other.execute(QUEUED, 2, envelope, "queued", name))
             assert await eventually(partial(still_house.sql.fetchval, WAITS_FOR_ANOTHER))
         with pytest.raises(asyncpg.ProgramLimitExceededError):
             await second
-        await one.execute(QUEUED, 1, envelope, status)
+        await one.execute(QUEUED, 1, envelope, status, name)
     await still_house.sql.execute(NONE_WAITS)
