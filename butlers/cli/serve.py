@@ -62,7 +62,7 @@ def up(
     entries = fleet.load(settings.fleet, settings.home)
     chains = loader.chains(entries)
     demand_setups(entries)
-    sockets.demand_ready(settings)
+    sockets.demand_ready(settings, together=True)
     _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
     if not is_embedded(settings):

@@ -84,7 +84,7 @@ async def serve(
 
     `beside` are loops that belong to this process and to none of its daemons; `on_hangup` is what SIGHUP asks for.
     """
-    demand_ready(plan.settings)
+    demand_ready(plan.settings, together=plan.together)
     stopping, reason = asyncio.Event(), [signal.SIGTERM]
     outdated: list[Misconfigured] = []
     loop = asyncio.get_running_loop()

@@ -43,8 +43,7 @@ def url_of(settings: Settings, port: int, *, together: bool, whole: bool = False
     if settings.advertise_url and not together:
         return at_port(settings.advertise_url, port) if whole else settings.advertise_url.rstrip("/")
     scheme = "https" if settings.tls_cert else "http"
-    host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104  # compared, not bound
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{settings.reached_at}:{port}"
 
 
 def bind(host: str, port: int, *, spare: bool) -> socket.socket:
@@ -97,8 +96,8 @@ def demand_free(host: str, wanted: Iterable[int]) -> None:
         bind(host, port, spare=False).close()
 
 
-def demand_ready(settings: Settings) -> None:
-    """Raise Misconfigured if daemons would listen unsafely, or with a certificate that cannot be used."""
+def demand_ready(settings: Settings, *, together: bool) -> None:
+    """Raise Misconfigured if daemons would listen unsafely, or with a certificate that does not count for others."""
     demand_safe_listening(settings)
     if settings.tls_cert is None or settings.tls_key is None:
         return
@@ -110,6 +109,11 @@ def demand_ready(settings: Settings) -> None:
             f"The files {settings.tls_cert} and {settings.tls_key} are not a certificate and its key: {why}.",
             "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY.",
         ) from None
+    if together or settings.advertise_url is None:
+        raise Misconfigured(
+            "BUTLERS_TLS_CERT is for `butlers run` at the address that BUTLERS_ADVERTISE_URL and the certificate name.",
+            "Set both; or remove the certificate, and put a proxy that has it in front of `butlers up`.",
+        )
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -154,5 +154,6 @@ def near(url: str) -> list[str]:
 
 def link(context: Context, *page: str) -> str:
     """Return the address of a page of the console."""
-    base = context.settings.public_url or f"http://127.0.0.1:{context.settings.port_base + 2}"
+    settings = context.settings
+    base = settings.public_url or f"http://{settings.reached_at}:{settings.port_base + 2}"
     return "/".join([base, *page])

@@ -62,17 +62,17 @@ class Configured:
 
 def sandbox_url(settings: Settings) -> str:
     """Return where the sandbox is: as set, or beside the other daemons of this installation."""
-    return settings.sandbox_url or f"http://127.0.0.1:{settings.port_base + 3}"
+    return settings.sandbox_url or f"http://{settings.reached_at}:{settings.port_base + 3}"
 
 
 def configured(settings: Settings) -> Configured:
     """Return live channels where credentials are given, and the sandbox for the rest."""
-    sandbox_smtp = settings.sandbox_smtp_url or Secret(f"smtp://127.0.0.1:{settings.port_base + 4}")
+    sandbox_smtp = settings.sandbox_smtp_url or Secret(f"smtp://{settings.reached_at}:{settings.port_base + 4}")
     return Configured(
         telegram_url=settings.telegram_base_url if settings.telegram_token else sandbox_url(settings),
         token=settings.telegram_token or Secret(SANDBOX_TOKEN),
         smtp_url=settings.smtp_url or sandbox_smtp,
-        imap_url=settings.sandbox_imap_url or Secret(f"imap://127.0.0.1:{settings.port_base + 5}"),
+        imap_url=settings.sandbox_imap_url or Secret(f"imap://{settings.reached_at}:{settings.port_base + 5}"),
         realms={name: realm_of(settings, name) for name in CHANNELS},
         senders={name: _sender_of(settings, name) for name in CHANNELS},
     )

@@ -122,6 +122,12 @@ class Settings:
     # What no variable changes.
     timings: Timings = STANDARD
 
+    @property
+    def reached_at(self) -> str:
+        """The host by which this computer reaches what listens at `host`, as it stands in a URL."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104  # compared, not bound
+        return f"[{host}]" if ":" in host else host
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read all settings from `environ` and the files that it names; raise Misconfigured naming the variable."""
@@ -212,7 +218,8 @@ def demand_safe_listening(settings: Settings) -> None:
         return
     raise Misconfigured(
         f"BUTLERS_HOST is {settings.host}, which other machines can reach, and there is no TLS.",
-        "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network.",
+        "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY for `butlers run`, or keep `butlers up` on 127.0.0.1 behind a proxy; "
+        "or set BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network.",
     )
 
 

@@ -13,6 +13,7 @@ from butlers.fleet import KEYS
 from shared.db.dsn import place_of
 from tests.integration.cli.bad_input_runner import DROPPED, demand_refused, execute, run
 from tests.rig.bench import Bench, House
+from tests.rig.tls import self_signed
 
 # They start whole programs: `make test` runs them where what they try has changed, `make verify` always.
 pytestmark = pytest.mark.slow
@@ -135,7 +136,8 @@ ENVIRONMENTS = [
         {"BUTLERS_HOST": "0.0.0.0"},
         (
             "BUTLERS_HOST is 0.0.0.0, which other machines can reach, and there is no TLS. Set BUTLERS_TLS_CERT and "
-            "BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network."
+            "BUTLERS_TLS_KEY for `butlers run`, or keep `butlers up` on 127.0.0.1 behind a proxy; or set "
+            "BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network."
         ),
     ),
     (
@@ -181,6 +183,17 @@ def test_a_variable_that_does_not_fit_is_named_and_no_secret_shown(
     house: House, env: dict[str, str], told: str
 ) -> None:
     demand_refused(house, ("up",), told, env)
+    demand_refused(house, ("run", "switchboard"), told, env)
+
+
+def test_a_certificate_is_refused_where_no_address_of_others_is_its(house: House, tmp_path: Path) -> None:
+    both = str(self_signed(tmp_path))
+    env = {"BUTLERS_TLS_CERT": both, "BUTLERS_TLS_KEY": both}
+    told = (
+        "BUTLERS_TLS_CERT is for `butlers run` at the address that BUTLERS_ADVERTISE_URL and the certificate name. "
+        "Set both; or remove the certificate, and put a proxy that has it in front of `butlers up`."
+    )
+    demand_refused(house, ("up",), told, {**env, "BUTLERS_ADVERTISE_URL": "https://house.example.org"})
     demand_refused(house, ("run", "switchboard"), told, env)
 
 
