@@ -82,11 +82,10 @@ async def _status(context: Context, call: ToolCall) -> NotifyResponse | Answer:
 
 
 async def demand_counting(context: Context, caller: Caller) -> None:
-    """Raise Forbidden where the token of a client was revoked, or has ended, while its call waited."""
-    if caller.kind == "client":
-        async with context.db.work() as connection:
-            if await keyring.is_over(connection, caller.jti):
-                raise Forbidden("The client's token does not count any more.")
+    """Raise Forbidden where a client's token or a session came to its end, or is to, while its call waited."""
+    async with context.db.work() as connection:
+        if await keyring.is_over(connection, caller.jti):
+            raise Forbidden("The token does not count any more, or its session is being stopped.", "End here.")
 
 
 async def _stands(context: Context, about: str) -> NotifyResponse | Answer:

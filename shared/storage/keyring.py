@@ -1,7 +1,7 @@
 """The public keys that count: one per daemon, two while one replaces another. The only writer of shared.keyring.
 
-A retired key proves no caller any more; it stays, so that what it once signed can be checked. Whether a client's token,
-which the owner's key signs, counts no more, its row says.
+A retired key proves no caller any more; it stays, so that what it once signed can be checked. Whether the token of a
+client or a session counts no more, the row that its jti names says.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Final
 
 from shared.db.pool import Connection, Record
 from shared.errors import Misconfigured
+from shared.hashing import id_in
 
 ADD: Final = "INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2) ON CONFLICT (name, public_key) DO NOTHING"
 IS_RETIRED: Final = "SELECT retired_at IS NOT NULL FROM shared.keyring WHERE name = $1 AND public_key = $2"
@@ -48,13 +49,15 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
 
 OVER: Final = """
 SELECT EXISTS (SELECT FROM shared.client_tokens
-    WHERE jti = $1 AND (revoked_at IS NOT NULL OR expires_at <= clock_timestamp()))
+        WHERE jti = $1 AND (revoked_at IS NOT NULL OR expires_at <= clock_timestamp()))
+    OR EXISTS (SELECT FROM shared.sessions
+        WHERE id = $2 AND (status <> 'running' OR stop_asked_at IS NOT NULL))
 """
 
 
 async def is_over(connection: Connection, jti: str) -> bool:
-    """Return whether this is a client's token that was revoked or has ended."""
-    return bool(await connection.fetchval(OVER, jti))
+    """Return whether a client's token was revoked or has ended, or a session has ended or is being stopped."""
+    return bool(await connection.fetchval(OVER, jti, id_in(jti)))
 
 
 # Of a row `b` that names a daemon: it is none that is gone for good, and was heard of in the last day.

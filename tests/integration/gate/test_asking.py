@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
@@ -23,7 +23,7 @@ from shared.config.quiet_hours import quiet_hours
 from shared.db.pool import Record
 from shared.storage import questions
 from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
-from tests.integration.daemon.test_notices import token_for_notices
+from tests.integration.daemon.test_notices import OVER, begun, token_for_notices
 from tests.integration.daemon.test_shown_to_nobody import REVOKE_LAST
 from tests.integration.database.test_questions import OWNER_ID
 from tests.integration.house import House, button_data, opened
@@ -164,6 +164,19 @@ async def test_an_answer_after_its_token_was_revoked_is_not_read_by_the_client(d
     call = asyncio.ensure_future(desk.at.post(await token_for_notices(desk.house), "ask_user", asked))
     card = await desk.card(message)
     await desk.house.sql.execute(REVOKE_LAST)
+    await desk.house.press(card, "q0")
+    assert "does not count any more" in (await call)[1]
+    question = await desk.house.sql.fetchval("SELECT id::text FROM shared.questions WHERE question = $1", message)
+    assert "“Yes”" in (await desk.notice(question))["text"]
+
+
+@pytest.mark.parametrize("over", [OVER, "UPDATE shared.sessions SET stop_asked_at = now()"], ids=["over", "stopping"])
+async def test_an_answer_after_its_session_was_stopped_becomes_a_notice(desk: Desk, message: str, over: str) -> None:
+    claimed, token = await begun(desk.house)
+    asked = {"title": "Asked", "question": message, "options": ["Yes", "No"], "wait_for_response": True}
+    call = asyncio.ensure_future(desk.at.post(token, "ask_user", asked))
+    card = await desk.card(message)
+    await desk.house.sql.execute(f"{over} WHERE id = $1", UUID(claimed.id))
     await desk.house.press(card, "q0")
     assert "does not count any more" in (await call)[1]
     question = await desk.house.sql.fetchval("SELECT id::text FROM shared.questions WHERE question = $1", message)
