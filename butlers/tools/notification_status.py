@@ -55,12 +55,17 @@ def parameters(**properties: Mapping[str, object]) -> Mapping[str, object]:
 
 
 async def answered(asked: Awaitable[NotifyResponse | Answer]) -> Result:
-    """Return what was asked for; an error becomes an answer like any other, and nothing has changed."""
+    """Return what was asked for; an error becomes an answer like any other, and nothing has changed.
+
+    Who may not ask is refused as at any call, with a line in the audit.
+    """
     try:
         found = await asked
         return Result(wire(found) if isinstance(found, NotifyResponse) else found)
     except InvalidInput as wrong:
         return Result({"status": "error", "error": str(wrong)})
+    except Forbidden:
+        raise
     except ButlersError as failed:
         said = f"{failed} Nothing was changed."
         return Result(wire(answers.failed(None, "target_unavailable", said, retryable=True)))
