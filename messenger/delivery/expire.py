@@ -71,18 +71,18 @@ async def end_overdue(connection: Connection, notification_id: str) -> bool:
 def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
     """Return the answer, which says how often it was tried and how the last try ended.
 
-    What may have left in part is not to be asked for again. The provider's own words may name our account or its host:
-    they stand in the attempt, for the owner.
+    What may have left in part is not to be asked for again, nor what another admitted, which no call begins anew. The
+    provider's own words may name our account or its host: they stand in the attempt, for the owner.
     """
     tried = "once" if row["times"] == 1 else f"{row['times']} times"
     if begun:
         times = f" It was tried {tried}." if row["times"] else ""
         return answers.failed(notification_id, "forbidden", f"{TOO_LATE}{times} {answers.EARLIER}")
     if not row["times"]:
-        return answers.failed(notification_id, "timeout", f"{TOO_LATE} Not sent.", retryable=True)
+        return answers.failed(notification_id, "timeout", f"{TOO_LATE} Not sent.", retryable=row["again"])
     last = resolutions.WHY.get(row["last"], "unknown")
     said = f"Gave up after retrying: tried {tried}, not sent. Last reason: {last}."
-    return answers.failed(notification_id, "timeout", said, retryable=True)
+    return answers.failed(notification_id, "timeout", said, retryable=row["again"])
 
 
 async def over(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:

@@ -138,7 +138,8 @@ async def _close(connection: Connection, notification_id: str, why: Blocked) -> 
     elif why.to in {"refused", "cancelled"}:
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:
-        answer = answers.failed(notification_id, "timeout", f"{why.text} {NOT_SENT}", retryable=True)
+        own = why.row is not None and why.row["admitted_by"] == why.row["origin_butler"]
+        answer = answers.failed(notification_id, "timeout", f"{why.text} {NOT_SENT}", retryable=own)
     if why.to == "cancelled":  # its butler's own wish, which is answered
         await notifications.settle(connection, notification_id, answer)
     else:

@@ -51,14 +51,14 @@ FROM shared.notifications n CROSS JOIN LATERAL (
         (array_agg(coalesce(a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
     FROM messenger.deliveries o JOIN messenger.attempts a ON a.delivery_id = o.id WHERE o.notification_id = n.id) tried
 WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
-RETURNING d.channel, d.status, tried.times, tried.last, {ended("d")}
+RETURNING d.channel, d.status, tried.times, tried.last, n.admitted_by = n.origin_butler AS again, {ended("d")}
 """
 
 
 async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
     """End its delivery if it lies in the queue past its time, and return how it ended.
 
-    The fields are channel, status, times tried, the last outcome.
+    The fields are channel, status, times tried, the last outcome, and whether the same call may begin it anew.
     """
     row = await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
     await note_ends(connection, [row])

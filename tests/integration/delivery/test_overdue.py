@@ -43,6 +43,7 @@ PUT_OFF: Final = """
 SELECT n.id::text FROM shared.notifications n JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE d.status = 'queued' AND d.attempt = 1 AND n.envelope #>> '{delivery,message}' = $1
 """
+IN_ITS_NAME: Final = "UPDATE shared.notifications SET admitted_by = 'switchboard' WHERE id = $1"
 TIME_OVER: Final = "Expired before it could be sent."
 
 
@@ -76,6 +77,14 @@ async def test_what_was_never_tried_expires(still_house: House, message: str) ->
         "retryable": True,
     }
     assert still_house.sent(message) == []
+
+
+async def test_what_another_admitted_and_expires_is_not_to_be_tried_again(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    await still_house.sql.execute(IN_ITS_NAME, told)
+    await still_house.sql.execute(PAST, told)
+    assert await tick(still_house) == 1
+    assert (await error(still_house, told))["retryable"] is False
 
 
 async def test_what_was_tried_in_vain_is_a_dead_letter_however_far_its_next_try(
