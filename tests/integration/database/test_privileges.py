@@ -177,6 +177,12 @@ async def test_the_switchboard_admits_for_others_only_under_its_own_name(still_h
         await connection.execute(INSERT, *row("greeter", "switchboard"))
 
 
+async def test_the_messenger_admits_for_nobody_else(still_house: House) -> None:
+    await refused(still_house, "messenger", INSERT, *row("greeter", "messenger"))
+    async with logged_in(still_house, "messenger") as connection:
+        await connection.execute(INSERT, *row("messenger", "messenger"))
+
+
 @pytest.mark.parametrize("name", MOVERS)
 @pytest.mark.parametrize(
     "change",
