@@ -67,7 +67,7 @@ def show_line(
         async with as_owner(settings_of(None, home_folder)) as connection:
             return await audit_seals.one_line(connection, line)
 
-    found = asyncio.run(read()) if line < MOST_LINES else None
+    found = asyncio.run(read()) if 0 < line < MOST_LINES else None
     if found is None:
         raise InvalidInput(f"The log has no line {line}.", "List its lines with `butlers audit list`.")
     if as_json:

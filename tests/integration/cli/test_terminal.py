@@ -177,7 +177,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "audit list": [Run(says="parked"), Run(("--about", HOSTILE)), Run(("--event", HOSTILE))],
     "audit show": [
         *(Run((str(line),)) for line in range(1, 6)),
-        *(Run((str(line),), 1, f"The log has no line {line}.") for line in (0, 10**20)),
+        *(Run(("--", str(line)), 1, f"The log has no line {line}.") for line in (0, 10**20, -(10**20))),
     ],
     "audit export": [Run(("-",), says="butlers audit.v1")],
     "audit verify": [Run(), Run(("--head", HOSTILE), 1)],
@@ -333,7 +333,7 @@ def test_nothing_prints_but_the_terminal() -> None:
 @pytest.mark.parametrize("name", RUNS)
 async def test_a_terminal_is_given_nothing_that_moves_it(house: House, liar: str, name: str) -> None:
     for run, as_json in [(run, as_json) for run in RUNS[name] for as_json in (False, True)[: 1 + COMMANDS[name]]]:
-        argv = [*name.split(), *(one.format(folder=house.folder) for one in run.argv), *(["--json"] if as_json else [])]
+        argv = [*name.split(), *(["--json"] if as_json else []), *(one.format(folder=house.folder) for one in run.argv)]
         env = {**house.env, **{key: value.format(port=liar) for key, value in run.env.items()}}
         code, out, err = await asyncio.to_thread(call, argv, env)
         assert code == run.code, (argv, out[-2000:], err[-2000:])
