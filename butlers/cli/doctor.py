@@ -114,6 +114,8 @@ def _network(settings: Settings) -> Iterator[Result]:
         )
     if unvouched := realms.unvouched(settings):
         yield Result("email", "warning", *unvouched)
+    if unaddressed := realms.unaddressed(realms.configured(settings)):
+        yield Result("email", "wrong", *unaddressed)
     for channel, (text, remedy) in realms.in_clear(settings).items():
         yield Result(channel, "wrong", text, remedy)
 

@@ -101,6 +101,14 @@ def unvouched(settings: Settings) -> tuple[str, str] | None:
     return text, "Set it to the name by which your own mail server signs its Authentication-Results."
 
 
+def unaddressed(set_up: Configured) -> tuple[str, str] | None:
+    """Return why messages to people would come from the sandbox's own address, and the remedy; None if none would."""
+    for name, realm in set_up.realms.items():
+        if realm != SANDBOX and set_up.senders[name] == (CHANNELS[name].sandbox_sender or None):
+            return "Mails need an address that they come from.", "Set BUTLERS_EMAIL_FROM."
+    return None
+
+
 def realm_of(settings: Settings, channel: str) -> str:
     """Return the realm in which a process with these settings works on that channel."""
     opened_by = _opened_by(settings, channel)
@@ -201,9 +209,9 @@ async def write_channels(connection: Connection, set_up: Configured) -> None:
 
     Raises Misconfigured where messages to people would come from the sandbox's own address.
     """
+    if wrong := unaddressed(set_up):
+        raise Misconfigured(*wrong)
     for name, realm in set_up.realms.items():
-        if realm != SANDBOX and set_up.senders[name] == (CHANNELS[name].sandbox_sender or None):
-            raise Misconfigured("Mails need an address that they come from.", "Set BUTLERS_EMAIL_FROM.")
         await connection.execute(WRITE, name, realm, set_up.senders[name])
 
 

@@ -104,6 +104,13 @@ def test_mails_to_people_come_from_no_address_of_the_sandboxs(house: House) -> N
     demand_refused(house, ("run", "messenger"), told, {"BUTLERS_SMTP_URL": "smtps://mail.people.example.org"})
 
 
+def test_the_doctor_says_so_before_the_messenger_is_started_again(house: House) -> None:
+    told = "wrong    email: Mails need an address that they come from. Set BUTLERS_EMAIL_FROM.\n"
+    live = {"BUTLERS_SMTP_URL": "smtps://mail.people.example.org"}
+    assert told in run(house, ("doctor",), live)[1]
+    assert told not in run(house, ("doctor",), {**live, "BUTLERS_EMAIL_FROM": "butlers@people.example.org"})[1]
+
+
 def test_a_daemon_whose_login_the_database_does_not_know_names_the_missing_step(house: House) -> None:
     missing = {"DATABASE_URL": f"{house.dsn.rpartition('/')[0]}/nowhere"}
     told = 'The database refused the login: password authentication failed for user "nowhere_switchboard".'
