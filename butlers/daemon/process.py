@@ -129,7 +129,9 @@ class Process:
         assert one.assembly is not None  # noqa: S101  # a butler has one
         after = one.assembly.daemon(name, one.url, ending)
         serving = await front.exchange(after.app)
-        one.daemon, one.ending, one.tasks = replace(after, app=front), ending, []
+        one.daemon, one.ending = replace(after, app=front), ending
+        # Whoever drains cuts off what is not over by then, whatever it belongs to.
+        one.tasks = [task for task in tasks if not task.done()]
         self._work(one)
 
         async def end() -> None:

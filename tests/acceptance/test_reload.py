@@ -167,6 +167,32 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     assert (code, out) == (0, "2 butlers, no mistake: greeter, health.\n")
 
 
+LINGERS = """
+import asyncio
+from butlers.butler import Components, Module
+
+
+async def linger(stopping):
+    await asyncio.Event().wait()
+
+
+MODULE = Module("lingers", lambda context, config: Components(loops=[linger]))
+"""
+
+
+async def test_what_a_reload_left_at_work_is_cut_off_when_the_process_stops(bench: Bench) -> None:
+    house = await bench.house()
+    (house.folder / "fleet" / "lingers.py").write_text(LINGERS)
+    butler(house, "greeter", 'modules = ["lingers"]\n')
+    fleet = await Fleet.start(house)
+    try:
+        butler(house, "greeter")
+        assert "Changed greeter." in await reloaded(house)
+        assert await fleet.kill(UP, signal.SIGINT) == [0]
+    finally:
+        await fleet.abandon()
+
+
 @pytest.mark.slow
 async def test_a_process_of_all_butlers_takes_up_a_new_one_after_migrate(bench: Bench) -> None:
     fleet = await Fleet.start(await bench.house(), "each")
