@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from butlers.butler import Components, Loop, Result, Tool, ToolCall
-from shared.config.timings import Timings
+from shared.config.timings import STANDARD, Timings
 from shared.errors import ButlersError, Degraded
 from shared.loops import first_of, pause
 from shared.telemetry.logs import logger
@@ -119,7 +119,9 @@ class Watch:
                 raise RuntimeError("It cancelled itself.")
             running.result()
         finally:
+            # What is closed next, or begun in its place, must not meet it at work.
             running.cancel()
+            await asyncio.wait([running], timeout=STANDARD.drain)
 
     def _degrade(self, what: str, why: str) -> None:
         if self._troubles.get(what) != why:

@@ -221,3 +221,22 @@ async def test_what_would_end_the_house_is_an_error_of_its_module() -> None:
 
     parts = tools("water")
     await watched(replace(parts, tools=[replace(parts.tools[0], handler=exits)], loops=[breaks]), seen)
+
+
+async def test_a_loop_that_is_cut_off_is_waited_for() -> None:
+    begun, done = asyncio.Event(), []
+
+    async def puts_away(_: asyncio.Event) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            done.append("put away")
+
+    made = Watch("beds", SOON).over(Components(loops=[puts_away]))
+    running = asyncio.ensure_future(made.loops[0](asyncio.Event()))
+    await begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert done == ["put away"]
