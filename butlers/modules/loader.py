@@ -57,7 +57,7 @@ def built(one: Loaded, context: Context) -> Components:
     module = one.module
     try:
         parts = module.build(context, one.config)
-    except Exception as bug:
+    except (Exception, SystemExit) as bug:
         log.exception("a module broke as it was built", module=module.name)
         return unable(f"its code fails ({type(bug).__name__})")
     if module.migrations is None:
@@ -96,7 +96,7 @@ def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
         if missing.name is None or not f"{path}.".startswith(f"{missing.name}."):
             return _broken(entry, f"it needs the Python module `{missing.name}`, which is not installed")
         raise _unknown(entry, [*OURS, *installed]) from None
-    except Exception as bug:
+    except (Exception, SystemExit) as bug:
         log.exception("a module broke at import", module=entry.path)
         return _broken(entry, f"its code fails at import ({type(bug).__name__})")
     if entry.name in RESERVED:

@@ -30,6 +30,20 @@ async def contained(work: Awaitable[T]) -> T:
         raise RuntimeError(f"A module raised {type(broke).__name__}.") from broke
 
 
+async def alone(work: Awaitable[None]) -> None:
+    """Wait for what a module does in a task of its own; one that cancels itself broke, and one cut off has ended."""
+    running = asyncio.ensure_future(contained(work))
+    try:
+        await asyncio.wait([running])
+        if running.cancelled():
+            raise RuntimeError("It cancelled itself.")
+        running.result()
+    finally:
+        # What is closed next, or begun in its place, must not meet it at work.
+        running.cancel()
+        await asyncio.wait([running], timeout=STANDARD.drain)
+
+
 class Watch:
     """One module of one butler: why it cannot work, if it cannot."""
 
@@ -77,7 +91,7 @@ class Watch:
         """Start the module, trying again and again, and then wait until stopping."""
         while not self._started.is_set():
             try:
-                await contained(start())
+                await alone(start())
             except ButlersError as missing:
                 self._degrade(START, str(missing))
             except Exception as bug:
@@ -109,19 +123,11 @@ class Watch:
 
     async def _run(self, one: Loop, called: str, stopping: asyncio.Event) -> None:
         """Run the loop; once it has lasted as long as failures count, its module is well again."""
-        running = asyncio.ensure_future(contained(one(stopping)))
+        well = asyncio.get_running_loop().call_later(self._within, self._troubles.pop, called, None)
         try:
-            done, _ = await asyncio.wait([running], timeout=self._within)
-            if not done:
-                self._troubles.pop(called, None)
-            await asyncio.wait([running])
-            if running.cancelled():
-                raise RuntimeError("It cancelled itself.")
-            running.result()
+            await alone(one(stopping))
         finally:
-            # What is closed next, or begun in its place, must not meet it at work.
-            running.cancel()
-            await asyncio.wait([running], timeout=STANDARD.drain)
+            well.cancel()
 
     def _degrade(self, what: str, why: str) -> None:
         if self._troubles.get(what) != why:

@@ -202,7 +202,7 @@ def sentence(tool: Tool, arguments: Arguments) -> str:
         said = tool.says(arguments) if tool.says is not None else ""
     except ButlersError:
         raise
-    except Exception:
+    except (Exception, SystemExit):
         log.exception("a tool cannot say what it would do", tool=tool.name)
         said = ""
     said = str(said)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from butlers.butler import Components, Result, Tool, ToolCall, joined
+from butlers.butler import Arguments, Components, Result, Tool, ToolCall, joined
 from butlers.fleet import Entry, ModuleEntry
-from butlers.modules.loader import load
+from butlers.modules.loader import built, load
 from butlers.modules.watch import FAILURES, Watch
+from butlers.tools.gated import sentence
 from shared.auth.tokens import Caller
 from shared.config.timings import STANDARD
-from shared.errors import Degraded, Misconfigured, Unavailable
+from shared.errors import Degraded, InvalidInput, Misconfigured, Unavailable
 
 pytestmark = pytest.mark.asyncio
 CALL = ToolCall(Caller("health", "client", "j"), {})
@@ -116,6 +117,36 @@ async def test_code_that_breaks_at_import_is_degraded_alone(code: Write, source:
     with pytest.raises(Misconfigured) as refused:
         await parts.start()
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("raise SystemExit(0)", "fails at import (SystemExit)"),
+        ("MODULE = Module(__name__, lambda c, s: exit(0))", "its code fails (SystemExit)"),
+    ],
+    ids=["at import", "as it is built"],
+)
+async def test_code_that_exits_is_degraded_alone(
+    code: Write, source: str, why: str, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id.replace(" ", "_")
+    code(name, BEDS + source)
+    (loaded,) = load(entry(name))
+    parts = built(loaded, None)  # type: ignore[arg-type]  # it looks at no context
+    assert parts.start is not None
+    with pytest.raises(Misconfigured) as refused:
+        await parts.start()
+    assert why in str(refused.value)
+
+
+async def test_a_tool_that_exits_as_it_says_what_it_would_do_refuses_that_call_alone() -> None:
+    def says(_: Arguments) -> str:
+        raise SystemExit(0)
+
+    (tool,) = tools("water").tools
+    with pytest.raises(InvalidInput, match="`water` cannot say what it would do"):
+        sentence(replace(tool, gate="ask", says=says), {})
 
 
 async def test_two_tools_with_one_name_are_refused() -> None:
@@ -221,6 +252,22 @@ async def test_what_would_end_the_house_is_an_error_of_its_module() -> None:
 
     parts = tools("water")
     await watched(replace(parts, tools=[replace(parts.tools[0], handler=exits)], loops=[breaks]), seen)
+
+
+async def test_a_start_that_cancels_itself_is_tried_again() -> None:
+    begun = 0
+
+    async def start() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise asyncio.CancelledError
+
+    async def seen(_: Components, watch: Watch) -> None:
+        await until(lambda: watch.trouble is None)
+        assert begun == 2
+
+    await watched(replace(tools("water"), start=start), seen)
 
 
 async def test_a_loop_that_is_cut_off_is_waited_for() -> None:
