@@ -24,7 +24,6 @@ from shared.contracts import (
     RouteResult,
     Timing,
     describe,
-    failure_of,
     same_envelope,
     wire,
 )
@@ -99,7 +98,7 @@ def _response(
         request_context=request_context,
         status="error" if error else "ok",
         result=RouteResult(notify_response=response) if response else None,
-        error=failure_of(error) if error else None,
+        error=answers.failure_of(error) if error else None,
         timing=Timing(duration_ms=round(milliseconds, 3)),
     )
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shared.channels import CHANNELS
-from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
+from shared.contracts import Delivered, ErrorClass, Failure, NotifyResponse, failure, wire
 from shared.display.visible import said
+from shared.errors import ButlersError
 
 ASKED: Final = frozenset({"pending_approval", "pending_missing_identifier"})
 """As what a message waits for the owner; in any other state no word on a question moves it."""
@@ -199,3 +200,10 @@ def call_stands(row: Mapping[str, Any]) -> dict[str, object]:
         case _:
             said, of_class = str(came.get("error", CALL_LEFT)), "internal_error"
     return {"status": "error", **about, "error": {"class": of_class, "message": said, "retryable": False}}
+
+
+def failure_of(error: ButlersError) -> Failure:
+    """Make the error object of an error of ours; a code that callers do not know is internal to them."""
+    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
+    code = error.code if error.code in known else "internal_error"
+    return failure(code, str(error))  # type: ignore[arg-type]  # one of the names above

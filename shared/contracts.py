@@ -1,22 +1,19 @@
 """The five wire envelopes, frozen. Field names are public; docs/schemas is generated from here."""
 
 import json
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from shared.channels import CHANNELS
-from shared.errors import ButlersError
-from shared.hashing import canonical_json
+from shared.hashing import canonical_json, id_in
 
 Intent = Literal["send", "reply", "react"]
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def _known(channel: str) -> str:
@@ -28,7 +25,7 @@ def _known(channel: str) -> str:
 
 
 def _written_as_one(said: str) -> str:
-    if not _UUID.fullmatch(said):
+    if str(id_in(said)) != said.lower():
         raise PydanticCustomError("uuid", "Input should be a UUID")
     return said
 
@@ -341,13 +338,6 @@ def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = N
     """Make an error object whose `retryable` follows its class unless stated otherwise."""
     hint = error_class in RETRYABLE if retryable is None else retryable
     return Failure.model_validate({"class": error_class, "message": message, "retryable": hint})
-
-
-def failure_of(error: ButlersError) -> Failure:
-    """Make the error object of an error of ours; a code that callers do not know is internal to them."""
-    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
-    code = error.code if error.code in known else "internal_error"
-    return failure(code, str(error))  # type: ignore[arg-type]  # one of the names above
 
 
 def route_request(

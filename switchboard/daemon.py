@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Butler, Components, Context, Result, Tool, ToolCall
 from butlers.daemon.discovery import is_base_url, kind_of
 from butlers.refusals import note_refusal
+from shared import answers
 from shared.contracts import (
     IngestEnvelope,
     NotifyEnvelope,
@@ -22,7 +23,6 @@ from shared.contracts import (
     TellRequest,
     Timing,
     describe,
-    failure_of,
     wire,
 )
 from shared.db.pool import Database
@@ -121,7 +121,7 @@ async def _admitted(
 
 
 def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) -> RouteResponse:
-    error = failure_of(outcome.error) if outcome.response is None and outcome.error is not None else None
+    error = answers.failure_of(outcome.error) if outcome.response is None and outcome.error is not None else None
     return RouteResponse(
         request_context=request_context,
         status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),

@@ -77,6 +77,10 @@ NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or write a message that "
     "is no reply and begins with the name of another butler."
 )
+CHANGE_NOT_READ: Final = (
+    "{name} has no runtime, so it cannot read your change either. Write a new message that is no reply and begins with "
+    "the name of another butler."
+)
 
 
 async def hand_over(connection: Connection, row: Record, butler: str, concerns: str | None) -> bool:
@@ -299,7 +303,7 @@ async def _change(
     if not (original["changed"] and is_work and message.from_owner) or (is_asked and another is None):
         return None
     if not await registry.has_runtime(connection, butler):
-        return None
+        return original, CHANGE_NOT_READ.format(name=butler)
     late = CHANGED_TOO_LATE if original["reworded"] and not is_reworded else OTHER_FILES
     told = NAMES_ANOTHER if is_asked else TAKEN_BACK if is_emptied else late
     return original, told.format(name=butler, named=another)

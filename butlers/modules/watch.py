@@ -21,22 +21,28 @@ START: Final = "start"
 
 
 async def contained(work: Awaitable[T]) -> T:
-    """Wait for what a module does; what would end more than it, such as `sys.exit`, is an error like any other."""
+    """Wait for what a module does; what would end more than it, such as `sys.exit`, is an error like any other.
+
+    A cancellation counts only if it comes from outside: the module may have awaited what was cancelled.
+    """
+    task = asyncio.current_task()
     try:
         return await work
-    except (Exception, asyncio.CancelledError):
+    except asyncio.CancelledError as stray:
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("It awaited what was cancelled.") from stray
+    except Exception:
         raise
     except BaseException as broke:
         raise RuntimeError(f"A module raised {type(broke).__name__}.") from broke
 
 
 async def alone(work: Awaitable[None]) -> None:
-    """Wait for what a module does in a task of its own; one that cancels itself broke, and one cut off has ended."""
+    """Wait for what a module does in a task of its own, and until it has ended where it is cut off."""
     running = asyncio.ensure_future(contained(work))
     try:
         await asyncio.wait([running])
-        if running.cancelled():
-            raise RuntimeError("It cancelled itself.")
         running.result()
     finally:
         # What is closed next, or begun in its place, must not meet it at work.

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from butlers.butler import Answer, Arguments, Components, Context, Result, Tool, ToolCall
 from butlers.tools.notification_status import wait_for_news, wait_seconds
+from shared import answers
 from shared.contracts import (
     AskedSession,
     Asking,
@@ -29,7 +30,6 @@ from shared.contracts import (
     TellRequest,
     Timing,
     describe,
-    failure_of,
     wire,
 )
 from shared.db.pool import BRIEFLY, NOW_HELD
@@ -194,9 +194,9 @@ async def take_in(context: Context, call: ToolCall, askers: Mapping[str, asyncio
             await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
         result = RouteResult(session_id=str(asked.session_id))
     except ValidationError as wrong:
-        error = failure_of(InvalidInput(describe(wrong)))
+        error = answers.failure_of(InvalidInput(describe(wrong)))
     except (InvalidInput, Forbidden) as refused:
-        error = failure_of(refused)
+        error = answers.failure_of(refused)
     return RouteResponse(
         request_context=about,
         status="error" if error else "accepted",

@@ -307,11 +307,17 @@ async def test_the_owner_is_told_of_a_mail_without_words(
     assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NO_WORDS]
 
 
-async def test_of_one_message_the_owner_is_told_all_that_there_is_to_tell(still_house: House, message: str) -> None:
-    said, edit = f"/health {message}", {"kind": "edit", "external_event_id": f"{OWNER}:810006:edit"}
-    written = (event(said, OWNER, 810_006), event(f"{said} edited", OWNER, 810_006, event=edit))
+@pytest.mark.parametrize(
+    ("number", "later", "change"),
+    [(810_006, ["greeter", "health"], incoming.CHANGED_TOO_LATE), (810_016, ["greeter"], incoming.CHANGE_NOT_READ)],
+)
+async def test_of_one_message_the_owner_is_told_all_that_there_is_to_tell(
+    still_house: House, message: str, number: int, later: list[str], change: str
+) -> None:
+    said, edit = f"/health {message}", {"kind": "edit", "external_event_id": f"{OWNER}:{number}:edit"}
+    written = (event(said, OWNER, number), event(f"{said} edited", OWNER, number, event=edit))
     await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
-    for given, thinking in zip(written, (["greeter"], ["greeter", "health"]), strict=True):
+    for given, thinking in zip(written, (["greeter"], later), strict=True):
         await bring(still_house, given)
         async with still_house.context("switchboard").db.work() as connection:
             for name in BUTLERS:
@@ -320,7 +326,7 @@ async def test_of_one_message_the_owner_is_told_all_that_there_is_to_tell(still_
         await incoming.route_waiting(still_house.context("switchboard"))
     row = await still_house.row("SELECT * FROM switchboard.inbox WHERE text = $1", said)
     told = await still_house.sql.fetch(TOLD, row["request_context"]["request_id"])
-    wanted = [incoming.NOT_READ.format(name="health"), incoming.CHANGED_TOO_LATE.format(name="health")]
+    wanted = [incoming.NOT_READ.format(name="health"), change.format(name="health")]
     assert sorted(one["envelope"]["delivery"]["message"] for one in told) == sorted(wanted)
 
 
