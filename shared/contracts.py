@@ -24,14 +24,12 @@ def _known(channel: str) -> str:
     return channel
 
 
-def _written_as_one(said: str) -> str:
+def _written_as_id(said: str) -> str:
     if str(id_in(said)) != said.lower():
         raise PydanticCustomError("uuid", "Input should be a UUID")
     return said
 
 
-# Only what the house wrote is one, and no caller's words stand where an id is told.
-NotificationId = Annotated[str, AfterValidator(_written_as_one)]
 ChannelName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(CHANNELS)})]
 AnswerStatus = Literal["ok", "error", "queued", "uncertain", "pending_approval", "pending_missing_identifier"]
 ErrorClass = Literal[
@@ -120,7 +118,8 @@ class NotifyEnvelope(Request):
     origin_butler: ButlerName
     delivery: Delivery
     request_context: Mapping[str, object] | None = None
-    notification_id: NotificationId | None = None
+    # No caller's words stand where an id is told.
+    notification_id: Annotated[str, AfterValidator(_written_as_id)] | None = None
 
 
 def to_whom(envelope: NotifyEnvelope, kind: str) -> NotifyEnvelope:
