@@ -71,7 +71,7 @@ async def _followed(connection: Connection, session_id: str) -> Record:
         row = await session_list.one(connection, session_id)
         if row is None:
             raise Unavailable("The session is gone.", "Ask again.")
-        _print(row["said"][shown:])
+        _print(row["said"][shown:].removeprefix("\n"))
         shown = len(row["said"])
         if row["ended_at"] is not None:
             return row

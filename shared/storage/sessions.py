@@ -360,13 +360,14 @@ async def keep_lease(connection: Connection, claimed: Claimed, lease: timedelta)
 
 
 NOTE = f"""
-UPDATE shared.sessions SET used = $4, said = left(said || $5, {MOST_SAID})
+UPDATE shared.sessions SET used = $4,
+    said = left(said || CASE WHEN said = '' OR $5 = '' THEN '' ELSE E'\\n' END || $5, {MOST_SAID})
 WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
 """
 
 
 async def note(connection: Connection, claimed: Claimed, used: Mapping[str, float], said: str = "") -> None:
-    """Write what the session has used by now, and add what it said."""
+    """Write what the session has used by now, and add what it said, which begins a line."""
     await connection.execute(NOTE, UUID(claimed.id), claimed.butler, claimed.attempt, used, storable(said))
 
 

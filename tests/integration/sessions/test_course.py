@@ -105,9 +105,10 @@ async def told(house: House, text: str) -> int:
 
 async def test_a_session_says_its_words_and_leaves_nothing_behind(house: House, message: str) -> None:
     session_id = await enqueue(house, message)
-    async with Run(place(house, [SHORT, SAYS])):
+    async with Run(place(house, [SHORT, SAYS, {"say": "Good night."}])):
         row = await until_it_is(house, session_id, "done")
-    assert (row["said"], row["runtime"], row["attempt"], row["untold"]) == (f"I heard {message}.", "script", 1, None)
+    assert row["said"] == f"I heard {message}.\nGood night."
+    assert (row["runtime"], row["attempt"], row["untold"]) == ("script", 1, None)
     assert row["holder"] is row["lease_until"] is None
     assert not children(session_id)
     assert not folder_of(house.settings.home, session_id).exists()
