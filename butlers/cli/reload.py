@@ -129,7 +129,8 @@ async def take_up(process: Process, prepare: Prepare | None = None) -> str:
     try:
         await _carry_out(process, what)
     except ButlersError:
-        process.know(before)  # so that the next reload finds the difference again
+        # So that the next reload finds the difference again: what has been added is served.
+        process.know([*before, *(one for one in entries if one.name in what.added and one.name in process.served)])
         raise
     if what.removed and not process.served:
         process.stopping.set()

@@ -3,10 +3,12 @@
 import asyncio
 import shutil
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -191,6 +193,23 @@ async def test_what_a_reload_left_at_work_is_cut_off_when_the_process_stops(benc
         assert await fleet.kill(UP, signal.SIGINT) == [0]
     finally:
         await fleet.abandon()
+
+
+@pytest.mark.slow
+async def test_what_a_reload_added_before_it_failed_is_changed_by_the_next(bench: Bench) -> None:
+    house = await bench.house()
+    fleet = await Fleet.start(house)
+    try:
+        butler(house, "ivy")
+        butler(house, "pool")
+        last = max(urlsplit(fleet.url(name)).port or 0 for name in ("greeter", "health"))
+        with socket.create_server(("127.0.0.1", last + 2)):
+            await house.butlers("reload")
+        butler(house, "ivy", 'calls = ["health"]\n')
+        said = await reloaded(house)
+    finally:
+        await fleet.stop()
+    assert "Added pool; changed ivy." in said
 
 
 @pytest.mark.slow
