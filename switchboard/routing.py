@@ -19,7 +19,7 @@ UNANSWERED: Final = {
 }
 # A mail's subject stands above its words.
 _NAMED: Final = re.compile(
-    r"(?:Subject: (?=[/@])|Subject: .*\n\n)?[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)"
+    r"(?:Subject: (?=[/@])|Subject: .*\n\n)?[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=[,:]|[.!?;]*(?:\s|$))"
 )
 
 

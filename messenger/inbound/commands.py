@@ -82,8 +82,9 @@ _BOTS_NAME: Final = re.compile(r"@\w{1,64}\Z", re.ASCII)
 
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
-    # However it is typed: with a capital letter, blanks around it, or a bot's name, which in a private chat is ours.
-    typed = str(message.get("text")).strip(" \n").lower()
+    # However it is typed: with a capital letter, blanks around it, a sign at its end, or a bot's name, which in a
+    # private chat is ours.
+    typed = str(message.get("text")).strip(" \n.!").lower()
     command = _BOTS_NAME.sub("", typed)
     if command not in COMMANDS or is_anothers(message) or not await is_owners(connection, message):
         return None

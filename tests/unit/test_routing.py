@@ -70,7 +70,7 @@ BELOW_SUBJECT: Final = "Subject: Sleep\n\n/health how was it?"
 
 @pytest.mark.parametrize(
     "text",
-    ["/health", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x", NAMED_IN_SUBJECT, BELOW_SUBJECT],
+    ["/health!", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x", NAMED_IN_SUBJECT, BELOW_SUBJECT],
 )
 def test_the_owner_names_a_butler_at_the_beginning(text: str) -> None:
     assert butler(replace(OWNERS, text=text), FACTS) == "health"

@@ -121,7 +121,7 @@ async def test_the_owner_pauses_and_resumes_in_telegram_as_on_the_command_line(o
     assert await answered(own, "/pause") == f"▣ {commands.PAUSED}"
     [brake] = await on(own)
     assert (brake["butler"], brake["contact_id"], brake["channel"], brake["owner_too"]) == (None, None, None, False)
-    assert "Already paused since 2" in await answered(own, " /Pause@Some_bot\n")
+    assert "Already paused since 2" in await answered(own, " /Pause@Some_bot!\n")
     assert len(await on(own)) == 1
     held = await own.notify(message=message, contact_id=await friend(own))
     assert held["status"] == "queued"

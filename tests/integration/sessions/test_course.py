@@ -105,7 +105,7 @@ async def told(house: House, text: str) -> int:
 
 async def test_a_session_says_its_words_and_leaves_nothing_behind(house: House, message: str) -> None:
     session_id = await enqueue(house, message)
-    async with Run(place(house, [SHORT, SAYS, {"say": "Good night."}])):
+    async with Run(place(house, [SHORT, SAYS, Step(say="Good night.")])):
         row = await until_it_is(house, session_id, "done")
     assert row["said"] == f"I heard {message}.\nGood night."
     assert (row["runtime"], row["attempt"], row["untold"]) == ("script", 1, None)
