@@ -42,7 +42,12 @@ class About:
 
 
 def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
-    """Write the backup of this home, all of it or nothing; raise Misconfigured if the file is there already."""
+    """Write the backup of this home, all of it or nothing.
+
+    Raises Misconfigured if the file is there already, or in the home: each later backup would hold all earlier ones.
+    """
+    if file.resolve().is_relative_to(home.resolve()):
+        raise Misconfigured(f"{file} lies in the home, of which it is the backup.", "Choose a place outside of it.")
     if file.exists():
         raise Misconfigured(f"{file} already exists.", "Choose another name.")
     draft = file.with_name(f".{file.name}.{os.getpid()}")

@@ -238,6 +238,7 @@ def test_what_was_restored_sends_nothing_to_others_before_its_owner_looked(place
         assert f"There is a running installation in {place.home}, which a restore never replaces." in told
     assert file.stat().st_mode & 0o777 == 0o600
     assert place.refused("backup", str(file)) == f"butlers: {file} already exists. Choose another name.\n"
+    assert "lies in the home" in place.refused("backup", str(place.home / "house.backup"))
     assert "There is an installation in" in place.refused("restore", str(file))
     for size in (0, 1000, file.stat().st_size // 2, file.stat().st_size - 4):
         cut = again.folder / "cut"
