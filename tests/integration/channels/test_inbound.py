@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial, reduce
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -397,12 +398,14 @@ async def handled_each(house: House, bot: str, said: list[dict[str, object]], en
     assert isinstance(telegram, TelegramChannel)
     handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, bot, stopping))
     try:
-        for update in said:
-            await house.sql.execute(UPDATE, bot, update["update_id"], *updates.pared([update]))
-            await house.sql.execute(A_MINUTE_AGO, bot)
-            if update["update_id"] in ends:
-                worker.context.wakes["updates"]()
-                await eventually(partial(house.sql.fetchrow, HANDLED, bot, update["update_id"]))
+        for begin, end in pairwise((0, *ends)):
+            # At one moment, or a part would be handled before the next is there.
+            async with house.sql.transaction():
+                for update in (one for one in said if begin < int(str(one["update_id"])) <= end):
+                    await house.sql.execute(UPDATE, bot, update["update_id"], *updates.pared([update]))
+                await house.sql.execute(A_MINUTE_AGO, bot)
+            worker.context.wakes["updates"]()
+            await eventually(partial(house.sql.fetchrow, HANDLED, bot, end))
     finally:
         stopping.set()
         await handling
