@@ -85,8 +85,8 @@ async def enqueue(house: House, prompt: str, cause: str = "test", **more: object
     return session_id
 
 
-async def until_it_is(house: House, session_id: str, wanted: str) -> Record:
-    async with asyncio.timeout(LONGEST):
+async def until_it_is(house: House, session_id: str, wanted: str, within: float = LONGEST) -> Record:
+    async with asyncio.timeout(within):
         while True:
             row = await house.sql.fetchrow("SELECT * FROM shared.sessions WHERE id = $1", UUID(session_id))
             assert row is not None
