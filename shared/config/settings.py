@@ -155,7 +155,7 @@ class Settings:
             sandbox_smtp_url=env.secret("BUTLERS_SANDBOX_SMTP_URL", parsers.smtp_url),
             sandbox_imap_url=env.secret("BUTLERS_SANDBOX_IMAP_URL", parsers.imap_url),
             console_password=env.secret("BUTLERS_CONSOLE_PASSWORD", str),
-            public_url=env.read("BUTLERS_PUBLIC_URL", parsers.web_url),
+            public_url=env.read("BUTLERS_PUBLIC_URL", parsers.origin_url),
             agents_url=env.read("BUTLERS_AGENTS_URL", parsers.origin_url),
             witness=env.read("BUTLERS_WITNESS", Path),
             card_burst=env.read("BUTLERS_CARD_BURST", parsers.positive) or 3,

@@ -43,7 +43,7 @@ PLAIN = {
     "BUTLERS_TLS_CERT": "/etc/tls/cert.pem",
     "BUTLERS_TLS_KEY": "/etc/tls/key.pem",
     "BUTLERS_SANDBOX_URL": "http://sandbox:41103",
-    "BUTLERS_PUBLIC_URL": "https://home.test/butlers/",
+    "BUTLERS_PUBLIC_URL": "https://home.test/",
     "BUTLERS_CARD_BURST": "5",
     "BUTLERS_APPROVAL_TTL": "90m",
     "BUTLERS_QUIET_HOURS": "22:00-07:00 Europe/Berlin",
@@ -74,7 +74,7 @@ def test_every_variable_is_read() -> None:
     assert settings.owner_telegram == "5000000000000001"
     assert settings.owner_email == "owner@sandbox.test"
     assert settings.telegram_base_url == "http://127.0.0.1:41103"
-    assert settings.public_url == "https://home.test/butlers"
+    assert settings.public_url == "https://home.test"
     assert settings.approval_ttl == timedelta(minutes=90)
     assert (settings.sweep_seconds, settings.memory_mb) == (0.5, 2048)
     assert (settings.allow_plaintext, settings.rate_limits) == (True, False)
@@ -148,6 +148,7 @@ BAD = [
     ("BUTLERS_ALLOW_PLAINTEXT", "perhaps"),
     ("BUTLERS_SANDBOX_URL", "ftp://h"),
     ("BUTLERS_PUBLIC_URL", "https://h?x=1"),
+    ("BUTLERS_PUBLIC_URL", "https://h/butlers"),
     ("BUTLERS_PUBLIC_URL", "https://[::1"),
     ("BUTLERS_CARD_BURST", "0"),
     ("BUTLERS_CARD_BURST", "3.5"),
