@@ -40,6 +40,13 @@ def host(text: str) -> str:
     return text
 
 
+def mail_server(text: str) -> str:
+    """Return the name by which a mail server signs its results, with or without the semicolon that follows it there."""
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?;?", text):
+        raise ValueError("the name of a server, such as mx.example.org")
+    return text.removesuffix(";")
+
+
 def port_base(text: str) -> int:
     """Parse the port above which a fleet takes its ports: not a privileged one, and with room above it."""
     if not re.fullmatch(r"[0-9]{4,5}", text, re.ASCII) or int(text) not in _PORTS:

@@ -146,7 +146,7 @@ class Settings:
             smtp_url=env.secret("BUTLERS_SMTP_URL", parsers.smtp_url),
             email_from=env.read("BUTLERS_EMAIL_FROM", parsers.email),
             imap_url=env.secret("BUTLERS_IMAP_URL", parsers.mailbox_url),
-            mail_authserv_id=env.read("BUTLERS_MAIL_AUTHSERV_ID", parsers.host),
+            mail_authserv_id=env.read("BUTLERS_MAIL_AUTHSERV_ID", parsers.mail_server),
             advertise_url=env.read("BUTLERS_ADVERTISE_URL", parsers.origin_url),
             allow_plaintext=env.read("BUTLERS_ALLOW_PLAINTEXT", parsers.yes_or_no) or False,
             tls_cert=env.read("BUTLERS_TLS_CERT", Path),

@@ -148,6 +148,7 @@ BAD = [
     ("BUTLERS_ALLOW_PLAINTEXT", "perhaps"),
     ("BUTLERS_SANDBOX_URL", "ftp://h"),
     ("BUTLERS_PUBLIC_URL", "https://h?x=1"),
+    ("BUTLERS_MAIL_AUTHSERV_ID", "spf=pass"),
     ("BUTLERS_PUBLIC_URL", "https://h/butlers"),
     ("BUTLERS_PUBLIC_URL", "https://[::1"),
     ("BUTLERS_CARD_BURST", "0"),

@@ -15,12 +15,15 @@ DEEPEST: Final = 4
 # INVARIANT: no quote stands in a comment, by which an address that somebody chose could end it or begin one.
 _COMMENT: Final = re.compile(r"\([^()\"\\]*\)")
 _PIECE: Final = re.compile(r"((?:[^;\"]|\"[^\"]*\")*)(?:;|\Z)")
-_RESULT: Final = re.compile(r"([a-z][a-z0-9-]{0,30})\s*(?:/\s*\d+\s*)?=\s*([a-z]{1,20})((?:\s.*)?)", re.DOTALL)
-# INVARIANT: a whole word, since a sender may choose an address that holds what looks like another property.
-_PROPERTY: Final = re.compile(r"(?<!\S)([a-z]+)\.([a-z][a-z0-9-]*)=([^\s;\"]+)(?!\S)")
+_RESULT: Final = re.compile(
+    r"([a-z][a-z0-9-]{0,30})\s*(?:/\s*\d+\s*)?=\s*([a-z]{1,20})((?:\s.*)?)", re.DOTALL | re.ASCII
+)
+# INVARIANT: each a whole word, since a sender may choose an address that holds what looks like another property or a
+# reason. Words are parted by blanks of ASCII alone: any other may stand in an address.
+_PROPERTY: Final = re.compile(r"(?<!\S)([a-z]+)\.([a-z][a-z0-9-]*)=([^\s;\"]+)(?!\S)", re.ASCII)
 # A value in quotes that ends there, such as a signature; that of an address goes on behind them.
-_QUOTED: Final = re.compile(r'="[^"]*"(?!\S)')
-_REASON: Final = re.compile(r"reason\s*=\s*(?:[^\s;\"]+|\"[^\"\\]*\")")
+_QUOTED: Final = re.compile(r'="[^"]*"(?!\S)', re.ASCII)
+_REASON: Final = re.compile(r"(?<!\S)reason\s*=\s*(?:[^\s;\"]+|\"[^\"\\]*\")(?!\S)", re.ASCII)
 # By method, which of its properties names the domain that was checked.
 NAMES_DOMAIN: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
 
@@ -95,7 +98,8 @@ def _properties(rest: str) -> dict[str, str]:
 def _pieces(value: str) -> list[str] | None:
     """Return what stands between semicolons, without comments; None where that cannot be told for certain."""
     for _ in range(DEEPEST):
-        value = _COMMENT.sub(" ", value)
+        # Nothing in its place: what stands on both sides of it in a domain is one domain.
+        value = _COMMENT.sub("", value)
     if len(value) > LONGEST or set(value) & {"(", ")", "\\"} or value.count('"') % 2:
         return None
     return _PIECE.findall(value)
